@@ -161,6 +161,10 @@ class Checkpoint(Model):
     `status.checkpoint.interval` shows the chosen interval and the reason.
     """
     tiers: Tiers = Field(default_factory=Tiers)
+    journal: bool = True
+    """True: a job that saves to memory every step or two writes a journal where that is smaller. False: every
+    save is a full checkpoint.
+    """
     default: CheckpointDefault | None = None
     """Tiers of the job if `tiers` is empty. If absent, the chart's value `checkpoints.default` applies.
     `status.checkpoint.tiers` shows the result.

@@ -27,6 +27,8 @@ def _environment(job: TrainingJob, defaults: CheckpointDefaults) -> dict[str, st
     if wanted.any:
         values[terms.ENV_CHECKPOINT_TIERS] = ",".join(wanted.names)
         values[terms.ENV_CHECKPOINT_SECONDS] = str(job.spec.checkpoint.interval_seconds)
+    if not job.spec.checkpoint.journal:
+        values[terms.ENV_CHECKPOINT_JOURNAL] = "false"
     if tiers.gets_default(job, defaults):
         values[terms.ENV_CHECKPOINT_BY_DEFAULT] = "true"
     if not job.spec.recovery.warm:

@@ -121,6 +121,10 @@ def test_pods_get_the_save_settings_as_variables() -> None:
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
     assert environment[terms.ENV_CHECKPOINT_TIERS] == "local,peer"
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "30"
+    assert terms.ENV_CHECKPOINT_JOURNAL not in environment
+    full = job(checkpoint={"journal": False, "tiers": {"local": {}}}).step().manifests[0]
+    environment = {entry["name"]: entry["value"] for entry in full["spec"]["containers"][0]["env"]}
+    assert environment[terms.ENV_CHECKPOINT_JOURNAL] == "false"
 
 
 def test_template_does_not_override_convoys_variables() -> None:

@@ -48,6 +48,17 @@ def memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> MemoryCheckpoints:
     return memory
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_job_without_a_journal_saves_in_full(agent: Agent, wanted: bool) -> None:
+    stand_in: Any = agent
+    context = RankContext(incarnation=1, socket="/nowhere", tiers=frozenset({"local"}), journal=wanted)
+    memory = MemoryCheckpoints(context, client=stand_in, status=stand_in)
+    model = torch.nn.Linear(2, 2)
+    memory.ready(model, torch.optim.Adam(model.parameters()))
+    memory._worker.join(20)
+    assert (memory._journal_saves._journal is not None) is wanted
+
+
 def test_the_one_time_allocation_does_not_count_towards_a_save(memory: MemoryCheckpoints) -> None:
     assert memory.stall_seconds == 0
     for step in (1, 2):

@@ -26,7 +26,8 @@ def test_a_rank_context_has_the_rank_and_world_size() -> None:
         Path("/ck/uid"),
         60.0,
     )
-    assert context.launched
+    assert context.launched and context.journal
+    assert not from_environment({"CONVOY_CHECKPOINT_JOURNAL": "false"}).journal
 
 
 @pytest.mark.parametrize("name", ["RANK", "CONVOY_PARAMS", "CONVOY_CHECKPOINT_SECONDS"])

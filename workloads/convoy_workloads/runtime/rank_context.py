@@ -39,6 +39,8 @@ class RankContext:
     by_default: bool = False
     """True if the job does not ask for these tiers. A fault of its checkpoints must not end the program."""
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
+    journal: bool = True
+    """False if every save to memory is a full one."""
     hang_seconds: float = 600.0
     grace_seconds: float = 25.0
     """Seconds between SIGTERM and SIGKILL."""
@@ -80,6 +82,7 @@ def from_environment(environment: Mapping[str, str]) -> RankContext:
             checkpoint_seconds=float(
                 environment.get("CONVOY_CHECKPOINT_SECONDS") or DEFAULT_CHECKPOINT_SECONDS
             ),
+            journal=environment.get("CONVOY_CHECKPOINT_JOURNAL") != "false",
             hang_seconds=float(environment.get("CONVOY_HANG_SECONDS") or 600),
             grace_seconds=float(environment.get("CONVOY_GRACE_SECONDS") or 25),
         )

@@ -53,6 +53,7 @@ class MemoryCheckpoints:
         self._world = context.world
         self._seconds = context.checkpoint_seconds
         self._remote = "remote" in context.tiers
+        self._with_journal = context.journal
         self._group = group
         hello: Message = {
             "type": "hello",
@@ -159,12 +160,13 @@ class MemoryCheckpoints:
     # Methods that save.
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """Create the journal, and reserve buffers for the first save in the background. All ranks call this
-        once the state to resume from is loaded.
+        """Create the journal if the job wants one, and reserve buffers for the first save in the background.
+        All ranks call this once the state to resume from is loaded.
         """
         from convoy_workloads.runtime.tiers.sizes import estimate_shard_bytes  # noqa: PLC0415
 
-        self._journal_saves.start(model, optimizer)
+        if self._with_journal:
+            self._journal_saves.start(model, optimizer)
         self._buffers.start(estimate_shard_bytes(model, optimizer, self._world))
 
     def start(self, state: dict[str, Any], step: int) -> bool:
