@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from e2e.cluster import files, machine, versions
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
@@ -70,6 +71,14 @@ def test_the_file_is_read_as_it_was_written_and_has_versions_in_order(tmp_path: 
 )
 def test_a_version_passes_if_all_layers_do(found: dict[str, LayerResult], passed: bool) -> None:
     assert minor("1.36", layers=found).passed(layers.NAMES) is passed
+
+
+def test_the_chart_and_the_pages_require_the_oldest_version_that_has_passed() -> None:
+    oldest = next(one.minor for one in results.read().minors if one.passed(layers.NAMES))
+    chart = yaml.safe_load((ROOT / "charts" / "convoy" / "Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={oldest}.0-0"
+    for name in ("README.md", "docs/install.md"):
+        assert f"Kubernetes {oldest} or later" in (ROOT / name).read_text()
 
 
 def test_page_without_results_says_so() -> None:
