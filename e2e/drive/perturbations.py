@@ -21,7 +21,8 @@ from e2e.cluster.cluster import Cluster
 TICK_SECONDS = 0.25
 MAX_SECONDS = 3600.0
 """Longest time of a fault. Its block ends earlier."""
-_MACHINE = NodeView(Path("/sys/fs/cgroup"), Path("/proc"))
+MACHINE = NodeView(Path("/sys/fs/cgroup"), Path("/proc"))
+"""The machine, whose processes include those of all nodes."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _fault(kind: PerturbationKind, magnitude: float, target: PodTarget) -> Itera
         raise AssertionError(why)
     first = Path(f"/proc/{target.cluster.node(target.node).pid}")
     around = Surroundings(
-        _MACHINE,
+        MACHINE,
         Path("/var/lib/kubelet"),
         _unsaved,
         root=first / "root",

@@ -31,7 +31,7 @@ class FakeNode:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultNode:
     found = FaultNode(tmp_path)
-    monkeypatch.setattr(perturbations, "_MACHINE", found.around.node)
+    monkeypatch.setattr(perturbations, "MACHINE", found.around.node)
     return found
 
 
