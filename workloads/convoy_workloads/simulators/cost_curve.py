@@ -16,6 +16,11 @@ class CostCurve:
         self._arrivals = _Side([(arrival, weight) for arrival, _, weight in listed])
         self._ends = _Side([(end, weight) for _, end, weight in listed])
 
+    @property
+    def total(self) -> float:
+        """Return the cost of the whole run."""
+        return self._ends.moments[0] - self._arrivals.moments[0]
+
     def cost_from(self, time: float) -> float:
         """Return the weighted seconds that all jobs spend in the system after `time`."""
         ends = bisect_right(self._ends.times, time)

@@ -19,9 +19,14 @@ _STRIDE = 7
 
 def simulate_arm(params: Params, seed: int, perturbation: Perturbation | None) -> Outcome:
     """Simulate the service once. A policy that has to be trained is trained before, undisturbed."""
+    return simulate(trained(params), seed, perturbation)
+
+
+def trained(params: Params) -> Params:
+    """Return the parameters with the trained table, if the policy has to be trained."""
     if isinstance(params.policy, QLearningPolicy) and params.policy.training_windows:
-        params = Params.model_validate_json(_trained(params.model_dump_json(by_alias=True)))
-    return simulate(params, seed, perturbation)
+        return Params.model_validate_json(_trained(params.model_dump_json(by_alias=True)))
+    return params
 
 
 @lru_cache(maxsize=64)

@@ -79,7 +79,7 @@ class QTable:
         return min(range(len(ACTIONS)), key=known.__getitem__)
 
     def frozen(self, interval_seconds: int) -> TablePolicy:
-        """Return the best action of every state as a policy that learns no more. It acts once in an interval."""
+        """Return the best action of every state, as a policy that learns no more."""
         signs = {change: sign for sign, change in SIGNS.items()}
         rows = [
             "".join(signs[ACTIONS[self.best((replicas, one))]] for one in range(LEVELS))
