@@ -74,7 +74,9 @@ def _record(minor: str, layer: str, result: results.LayerResult) -> None:
 
 
 def _commit() -> str:
-    return run_program(["git", "rev-parse", "--short", "HEAD"], cwd=files.CHECKOUT).strip()
+    """Return the short hash of the commit, with `-dirty` if tracked files have uncommitted changes."""
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty"]
+    return run_program(command, cwd=files.CHECKOUT).strip()
 
 
 def _today() -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from e2e.cluster import files
+from e2e.cluster import files, versions
 from e2e.cluster.errors import ClusterError
 from e2e.compat.results import LayerResult
 
@@ -52,7 +52,7 @@ def run(layer: Layer, environment: Mapping[str, str], *, commit: str, date: str)
 
     Raises ClusterError if pytest writes no report, because it could not start or exceeded the deadline.
     """
-    report = files.CHECKOUT / "build" / f"compat-{layer.name}.xml"
+    report = report_file(layer)
     report.unlink(missing_ok=True)
     report.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pytest", *layer.arguments, f"--junitxml={report}"]
@@ -72,6 +72,11 @@ def run(layer: Layer, environment: Mapping[str, str], *, commit: str, date: str)
         skipped=skipped,
         failed=failed,
     )
+
+
+def report_file(layer: Layer) -> Path:
+    """Return the path of pytest's report. Each release has its own, because two may be tested at a time."""
+    return files.CHECKOUT / "build" / f"compat-{versions.release().kubernetes}-{layer.name}.xml"
 
 
 def _wait(process: subprocess.Popen[bytes], layer: Layer) -> int:

@@ -116,6 +116,14 @@ def test_the_module_file_of_a_release_requires_its_versions(
     assert len(replaced) > 30 and set(replaced) == {f"0.{release.kubernetes.removeprefix('1.')}"}
 
 
+def test_runs_of_two_versions_do_not_share_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for name in versions.RELEASES:
+        monkeypatch.setenv(versions.CHOICE, name)
+        found |= {layers.report_file(one) for one in layers.LAYERS}
+    assert len(found) == len(versions.RELEASES) * len(layers.LAYERS)
+
+
 def test_an_unknown_version_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(versions.CHOICE, "1.12")
     with pytest.raises(ClusterError, match=r"CONVOY_KUBERNETES=1\.12 is not .* 1\.34, 1\.35"):
