@@ -1,0 +1,71 @@
+"""Tests of the checks of an Experiment's simulations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_crds.experiment import ExperimentSpec
+from convoy_workloads.simulators.plan_check import problems
+
+
+def spec(arm: dict[str, Any] | None = None, simulation: dict[str, Any] | None = None, **more: Any) -> Any:
+    """Return a spec of two arms. `arm` and `simulation` change the second one."""
+    simulated = {"simulator": "autoscaling", "params": {}}
+    second = {"name": "b", "type": "Simulation", "role": "Comparator"}
+    body = {
+        "store": "s3",
+        "outcomes": [{"name": "late", "source": {"metric": "latePercent"}, "better": "Lower"}],
+        "arms": [
+            {"name": "a", "type": "Simulation", "role": "Candidate", "simulation": simulated},
+            {**second, "simulation": {**simulated, **(simulation or {})}, **(arm or {})},
+        ],
+        **more,
+    }
+    return ExperimentSpec.model_validate(body)
+
+
+def static() -> dict[str, Any]:
+    search = [{"path": "policy.replicas", "type": "Int", "min": 1, "max": 9}]
+    return {"tuning": {"trials": 2, "search": search}}
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (spec(), []),
+        (
+            spec(simulation={"simulator": "autoscalin"}),
+            ["spec.arms[1].simulation.simulator: there is no simulator 'autoscalin'; did you mean"
+             " 'autoscaling'?"],
+        ),
+        (
+            spec(simulation={"params": {"seconds": 1}}),
+            ["spec.arms[1].simulation.params.seconds: Input should be greater than or equal to 60"],
+        ),
+        (
+            spec(perturbations=[{"name": "kill", "kind": "KillRank", "magnitudes": [1]}]),
+            [f"spec.perturbations[0].kind: simulator autoscaling of arm '{arm}' cannot inject KillRank; it "
+             "knows BootDelay, ObservationLag, TelemetryLoss, TelemetryNoise, Tenant, WorkloadShift"
+             for arm in "ab"],
+        ),
+        (
+            spec(outcomes=[{"name": "late", "source": {"metric": "latePercen"}, "better": "Lower"}]),
+            [f"spec.outcomes[0].source.metric: simulator autoscaling of arm '{arm}' has no figure "
+             "'latePercen'; did you mean 'latePercent'?" for arm in "ab"],
+        ),
+        (spec(simulation={"params": {"policy": {"name": "static"}}}, arm=static()), []),
+        (
+            spec(simulation={"params": {"policy": {"name": "static"}}}),
+            ["spec.arms[1].simulation.params.policy.static.replicas: Field required"],
+        ),
+    ],
+)  # fmt: skip
+def test_errors_of_simulations_have_the_path_of_their_field(made: ExperimentSpec, found: list[str]) -> None:
+    assert problems(made) == found
+
+
+def test_a_sweep_is_checked_with_its_first_values() -> None:
+    made = spec(sweep={"parameters": [{"name": "s", "path": "seconds", "values": [1, 600]}]})
+    assert any("params.seconds" in one for one in problems(made))
