@@ -34,6 +34,8 @@ STILL_SECONDS = 120.0
 """Maximum seconds without a new step. After that the demo fails."""
 RECOVERY_SECONDS = 90.0
 """Maximum seconds from a fault until the next step. After that the demo fails."""
+ENDED = ("Succeeded", "Failed")
+"""Phases of a job that makes no more steps."""
 NOT_ON_GPUS = (
     "All of this ran on CPUs (gloo, PyTorch for CPUs). Convoy has not been tried on a cluster with GPUs."
 )
@@ -52,10 +54,29 @@ def main() -> None:
         print(hints, flush=True)
         phase = play(cluster, job, progress)
     except (ClusterError, AssertionError) as error:
-        raise SystemExit(f"demo: {error}\n{usage_hints(cluster, job) if cluster.exists else ''}") from error
+        raise SystemExit(f"demo: {error}\n{next_steps(cluster, job)}") from error
+    except KeyboardInterrupt:
+        raise SystemExit(f"\ndemo: interrupted\n{next_steps(cluster, job)}") from None
     print(f"{hints}\n{NOT_ON_GPUS}")
     if phase != "Succeeded":
         raise SystemExit(f"the job is {phase}; run: convoy why {job}")
+
+
+def next_steps(cluster: Cluster, job: str) -> str:
+    """Return instructions after a failure. Nodes may be down, and the cluster may be incomplete or absent."""
+    try:
+        state = cluster.file.load()
+    except ClusterError:
+        return ""  # An older checkout made the cluster. The failure that is reported says so.
+    if state is None:
+        return ""
+    if state.phase != "up":
+        return "\nThe cluster is incomplete. To delete it: make clean. To create it again: make demo.\n"
+    down = [node.name for node in cluster.nodes if not node.alive]
+    if not down:
+        return usage_hints(cluster, job)
+    again = "Another make demo deletes this cluster with everything on it, and creates a new one."
+    return f"\nThese nodes are down: {', '.join(down)}. {again}\n{usage_hints(cluster, job)}"
 
 
 def usage_hints(cluster: Cluster, job: str) -> str:
@@ -117,6 +138,11 @@ class Injector:
         watch = self.job.watch
 
         def saved() -> bool:
+            if (phase := watch.status.get("phase")) in ENDED:
+                raise ClusterError(
+                    f"the job is {phase} before this fault: {title}; "
+                    f"if it trains too fast, raise steps in {EXAMPLE.relative_to(files.CHECKOUT)}"
+                )
             mark = ((watch.status.get("checkpoint") or {}).get("watermarks") or {}).get("peer") or {}
             return bool(
                 mark.get("incarnation") == watch.status.get("incarnation") and _stepping(watch.status)
@@ -195,7 +221,7 @@ def wait_for_end(watch: JobWatch, progress: Progress) -> str:
         if (line := status_line(status)) != reported:
             progress.report(f"  {line}")
             reported = line
-        if status.get("phase") in ("Succeeded", "Failed"):
+        if status.get("phase") in ENDED:
             return str(status["phase"])
         if status.get("progress"):
             timer.step(status["progress"]["step"], time.monotonic())

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
-from e2e.demo.__main__ import STILL_SECONDS, StallTimer, status_line
+import pytest
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+from e2e.cluster.state import NodeRecord, State
+from e2e.demo.__main__ import STILL_SECONDS, Injector, StallTimer, next_steps, status_line
 from e2e.demo.story import SurvivedFault, faults_table, loss_curve, losses, timeline_text
 
 from convoy_operator.dashboard.core.rows import Tone
@@ -28,6 +37,60 @@ def test_further_steps_extend_the_stall_timeout() -> None:
     timer.step(7, 200.0)
     timer.step(3, 300.0)  # A lower step after a restart is no progress.
     assert timer.until == 200.0 + STILL_SECONDS
+
+
+@dataclass
+class Ended:
+    """A stand-in for a job that ended before its first fault, and for the watch of the job."""
+
+    phase: str
+
+    @property
+    def watch(self) -> Ended:
+        return self
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"phase": self.phase, "incarnation": 1}
+
+    def until(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
+        assert not holds(), what
+        raise AssertionError(f"timed out after {seconds:.0f} s: {what}")
+
+    def kill_rank(self) -> None:
+        raise AssertionError("the fault was injected")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_job_that_ended_before_a_fault_ends_the_demo_at_once(phase: str) -> None:
+    job: Any = Ended(phase)
+    with pytest.raises(ClusterError, match=f"is {phase} before this fault: kill -9 of rank 1; .*demo.yaml"):
+        Injector(job, Progress(quiet=True)).kill_rank()
+
+
+@pytest.mark.parametrize(
+    ("phase", "nodes", "present", "absent"),
+    [
+        ("", 0, "", "cluster"),
+        ("starting", 1, "is incomplete. To delete it: make clean", "is up"),
+        ("up", 0, "The cluster is up.", "down"),
+        ("up", 1, "These nodes are down: node-1.", "incomplete"),
+    ],
+)
+def test_a_failure_says_what_is_left_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, nodes: int, present: str, absent: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cluster = Cluster("demo", checkout=tmp_path)
+    if phase:
+        names = [f"node-{number}" for number in range(1, nodes + 1)]
+        records = {name: NodeRecord(number + 1) for number, name in enumerate(names)}
+        options = {"binaries": str(tmp_path)}
+        cluster.file.save(
+            State(cluster.identity, "demo", str(tmp_path), 1, phase=phase, options=options, nodes=records)
+        )
+    text = next_steps(cluster, "demo")
+    assert present in text and absent not in text
 
 
 def test_the_status_of_a_job_fits_one_line() -> None:
