@@ -44,9 +44,9 @@ class Verdict(StrEnum):
     """Result for one prediction under one condition."""
 
     SUPPORTED = "Supported"
-    """The difference has the predicted direction."""
+    """The data show that the prediction is right."""
     CONTRADICTED = "Contradicted"
-    """The difference has the opposite direction."""
+    """The data show that the prediction is wrong."""
     UNDECIDED = "Undecided"
     """The data show neither. `minimumEffect` says how large a difference they could have shown."""
     COMPARATOR_COLLAPSED = "ComparatorCollapsed"
