@@ -12,6 +12,7 @@ from convoy_controllers.resources import NODES, PODS, resource_of
 from convoy_crds import (
     checkpointstore,
     engine,
+    experiment,
     guardpolicy,
     hardwareclass,
     healthsweep,
@@ -20,6 +21,7 @@ from convoy_crds import (
     trainingjob,
 )
 from convoy_crds.engine import Engine
+from convoy_crds.experiment import Experiment
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
@@ -30,7 +32,7 @@ from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import views
 from convoy_operator.cache import Store
-from convoy_operator.dashboard.core import jobs, serving_jobs
+from convoy_operator.dashboard.core import experiments, jobs, serving_jobs
 from convoy_operator.dashboard.core.nodes import by_node
 from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
 from convoy_operator.dashboard.core.restarts import RestartHistory
@@ -53,6 +55,7 @@ class DashboardCache:
         self._objects: dict[str, Store[ParsedObject[Any]]] = {plural: Store() for plural in self._kinds}
         self.jobs = self.objects(trainingjob.KIND)
         self.servers = self.objects(servingjob.KIND)
+        self.experiments = self.objects(experiment.KIND)
         self.healths = self.objects(nodehealth.KIND)
         self.sweeps = self.objects(healthsweep.KIND)
         self.classes = self.objects(hardwareclass.KIND)
@@ -66,13 +69,15 @@ class DashboardCache:
         self.rows = RowCache(jobs.row)
         self.traffic = TrafficCurves()
         self.serving_rows = RowCache(serving_jobs.row)
+        self.experiment_rows = RowCache(experiments.row)
         self._feed = feed
         self.jobs.listen(self._on_job)
         self.servers.listen(self._on_server)
+        self.experiments.listen(self._on_experiment)
         self.nodes.listen(self._on_node)
         self.pods.listen(self._on_other)
         for store in self._objects.values():
-            if store is not self.jobs and store is not self.servers:
+            if store not in (self.jobs, self.servers, self.experiments):
                 store.listen(self._on_other)
 
     def objects(self, kind: Kind[M]) -> Store[ParsedObject[M]]:
@@ -138,6 +143,13 @@ class DashboardCache:
             self.serving_rows.remove(removed_uid)
         if after is not None and after.model is not None:
             self.traffic.record(after.uid, after.model.status.traffic, datetime.now(UTC))
+        self._feed.notify()
+
+    def _on_experiment(
+        self, before: ParsedObject[Experiment] | None, after: ParsedObject[Experiment] | None, own: bool
+    ) -> None:
+        if before is not None and (after is None or before.uid != after.uid):
+            self.experiment_rows.remove(before.uid)
         self._feed.notify()
 
     def _on_node(self, before: Node | None, after: Node | None, own: bool) -> None:

@@ -27,13 +27,16 @@ def research(cluster: Cluster, dashboard: Process) -> str:
 PAGES = (
     ("/", ["llama-8b", "Store not ready", "Breaker open", "Job failed", "Job stuck", "Detector blind",
            "Node quarantined", "10 nodes", "8 jobs", "1 ServingJob", "Rollout halted",
-           "convoy why servingjob/chat"]),
+           "convoy why servingjob/chat", "1 experiment", "2 Supported, 1 Undecided"]),
     ("/jobs/default/llama-8b", [f"{llama.step(1):,}", "rank 5", "Thermal", "straggler: ", "RankKilled",
                                 "NodeLost", "Recorded since", "llama-8b-worker-2", "r2", "6-7", "(problem)",
                                 "every 1 min 35 s", "held_out_loss", "nats", "Share of the tokens"]),
     ("/serving/default/chat", ["Halted", "2/3", "convoy rollout undo chat", "server-2", "chat-5c",
                                "rank 0 exited with code 3", "ran in all replicas", "41,000",
                                "(objective 400 ms)", "Recorded since"]),
+    ("/experiments/default/autoscalers", ["Succeeded", "worse-with-lag", "lag 60 s", "Undecided", "JobFailed",
+                                          "sha256:5e5e", "offered requests", "Effect on late", "20/20",
+                                          "convoy experiment report autoscalers"]),
     ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "running", "Qualified → Suspect",
                         "default/llama-8b", f"{machines.COST:,} GPU-s"]),
 )  # fmt: skip
@@ -59,7 +62,8 @@ def test_charts_are_drawn(research: str, dashboard: Process, browser: Browser) -
         "return [...document.querySelectorAll('.chart canvas')].map((canvas) => canvas.getContext('2d')"
         ".getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"
     )
-    for path, number in (("/jobs/default/llama-8b", 5), ("/serving/default/chat", 3), ("/nodes/node-06", 1)):
+    for path, number in (("/jobs/default/llama-8b", 5), ("/serving/default/chat", 3),
+                         ("/experiments/default/autoscalers", 4), ("/nodes/node-06", 1)):  # fmt: skip
         browser.open(dashboard.url + path)
         eventually(lambda number=number: browser.run(drawn) == [True] * number, what=f"charts of {path}")
 
@@ -178,13 +182,13 @@ def test_dark_mode_follows_the_system_and_can_be_chosen(
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("path", [path for path, _ in PAGES])
+@pytest.mark.parametrize(("path", "sign"), [(path, signs[-1]) for path, signs in PAGES])
 def test_text_has_enough_contrast(
-    research: str, dashboard: Process, browser: Browser, path: str, dark: bool
+    research: str, dashboard: Process, browser: Browser, path: str, sign: str, dark: bool
 ) -> None:
     browser.dark(dark)
     browser.open(dashboard.url + path)
-    browser.wait_for_text("node-06")
+    browser.wait_for_text(sign)
     assert browser.run(CONTRAST) == []
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.experiment import Experiment
+from convoy_crds.experiment_status import EXPERIMENT_ENDED, ExperimentPhase
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealth, State
@@ -16,11 +18,18 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.serving_summaries import is_unwanted
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS
-from convoy_crds.terms import ConditionType
+from convoy_crds.terms import LABEL_EXPERIMENT, ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator.dashboard.core import serving_jobs
-from convoy_operator.dashboard.core.formatting import ago, job_link, node_link, serving_link, shortened
+from convoy_operator.dashboard.core.formatting import (
+    ago,
+    experiment_link,
+    job_link,
+    node_link,
+    serving_link,
+    shortened,
+)
 from convoy_operator.dashboard.core.jobs import ours, why
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -40,6 +49,10 @@ _SERVING_PROBLEMS = {
     ConditionType.STRAGGLER_DETECTED: ("Replica slow", Tone.WARN),
 }
 """Name and tone of the problem that a condition of a ServingJob reports."""
+_EXPERIMENT_PROBLEMS: Mapping[str, str] = {
+    ExperimentPhase.FAILED: "Experiment failed",
+    ExperimentPhase.INVALID: "Experiment invalid",
+}
 COLUMNS = (
     Column("Problem", badge=True),
     Column("Where", link=True),
@@ -116,6 +129,8 @@ def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: dat
         late = is_overdue(leaves)
         return _concern(parsed, "Deletion stuck", Tone.WARN, leaves, why(job), advice) if late else None
     if status.phase is Phase.FAILED:
+        if LABEL_EXPERIMENT in job.metadata.labels:
+            return None  # A failed run is a result of its Experiment, which shows it.
         advice = f"run: {_why_command(parsed)}; fix the cause and create the job again"
         return _concern(parsed, "Job failed", Tone.BAD, status.completion_time, reason, advice)
     if not ours(job):
@@ -280,6 +295,30 @@ def of_jobs(
     """Return the problems of all TrainingJobs and ServingJobs."""
     found = [concern for parsed in jobs for concern in of_job(parsed, now)]
     return found + [concern for parsed in servers for concern in of_server(parsed, now)]
+
+
+def of_experiments(experiments: Iterable[ParsedObject[Experiment]]) -> Iterator[Concern]:
+    """Yield the problems of Experiments: they have failed, are invalid, or wait for a person."""
+    for parsed in experiments:
+        where = f"{parsed.namespace}/{parsed.name}"
+        link = experiment_link(parsed.namespace, parsed.name)
+        found = parsed.model
+        if found is None:
+            advice = "correct the manifest and create it again"
+            key = f"experiment/{where}"
+            what = "Experiment unreadable"
+            yield Concern(key, what, Tone.BAD, where, link, None, parsed.parse_error, advice)
+            continue
+        status = found.status
+        what = _EXPERIMENT_PROBLEMS.get(status.phase or "", "")
+        tone = Tone.BAD
+        if not what and status.reason in WARNING_REASONS and status.phase not in EXPERIMENT_ENDED:
+            what, tone = "Experiment held up", Tone.WARN
+        if what and found.metadata.deletion_timestamp is None:
+            reason = f"{status.reason}: {status.message}" if status.message else status.reason
+            advice = f"run: convoy experiment status {parsed.name} -n {parsed.namespace}"
+            since = status.completion_time
+            yield Concern(f"experiment/{where}/{what}", what, tone, where, link, since, reason, advice)
 
 
 def gather(

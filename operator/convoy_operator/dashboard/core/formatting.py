@@ -107,6 +107,11 @@ def serving_link(namespace: str, name: str) -> str:
     return f"/serving/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
+def experiment_link(namespace: str, name: str) -> str:
+    """Return the path of an Experiment's page."""
+    return f"/experiments/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
 def log_link(namespace: str, name: str, rank: int) -> str:
     """Return the path of a rank's log on its job's page."""
     return f"{job_link(namespace, name)}?rank={rank}#logs"

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from fastapi import Request
 from nicegui import ui
 
-from convoy_controllers.resources import SERVING_JOBS
+from convoy_controllers.resources import EXPERIMENTS, SERVING_JOBS
+from convoy_crds.experiment import Experiment
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import attention, jobs, nodes, serving_jobs, table_query
+from convoy_operator.dashboard.core import attention, experiments, jobs, nodes, serving_jobs, table_query
 from convoy_operator.dashboard.core.formatting import counted
+from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Column
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import AddressQuery
@@ -43,7 +45,8 @@ class Overview:
         self.session = session
         self._allowed: frozenset[str] = frozenset()
         self._allowed_servers: frozenset[str] = frozenset()
-        self._everywhere = self._all_servers = self._sees_nodes = False
+        self._allowed_experiments: frozenset[str] = frozenset()
+        self._everywhere = self._all_servers = self._all_experiments = self._sees_nodes = False
         self.frame = Frame(context, session, "", address)
         with self.frame.content:
             self._address_query = AddressQuery()
@@ -51,6 +54,7 @@ class Overview:
             with box("div", "sums"):
                 self._job_counts = Chips("Jobs by phase")
                 self._server_counts = Chips("ServingJobs by state")
+                self._experiment_counts = Chips("Experiments by phase")
                 self._node_counts = Chips("Nodes by state")
             with box("section", aria_labelledby="attention"):
                 text("h2", "Needs attention", id="attention")
@@ -63,6 +67,9 @@ class Overview:
             with box("section", aria_labelledby="serving"):
                 text("h2", "ServingJobs", id="serving")
                 self._servers = self._table("serving", serving_jobs.COLUMNS, "", query)
+            with box("section", aria_labelledby="experiments"):
+                text("h2", "Experiments", id="experiments")
+                self._experiments = self._table("experiments", experiments.COLUMNS, "", query)
             self._node_section = box("section", aria_labelledby="nodes")
             with self._node_section:
                 text("h2", "Nodes", id="nodes")
@@ -98,6 +105,9 @@ class Overview:
         serving = {kept.namespace for kept in self._context.cache.servers}
         self._allowed_servers = await access.namespaces(sorted(serving), SERVING_JOBS)
         self._all_servers = await access.everywhere(SERVING_JOBS)
+        present = {kept.namespace for kept in self._context.cache.experiments}
+        self._allowed_experiments = await access.namespaces(sorted(present), EXPERIMENTS)
+        self._all_experiments = await access.everywhere(EXPERIMENTS)
 
     def show(self) -> None:
         """See `live.Page.show`."""
@@ -110,6 +120,7 @@ class Overview:
         states_served = serving_jobs.counts(servers)
         self._servers.empty = serving_jobs.nothing(self.session.identity.user, self._all_servers)
         self._servers.show(serving_jobs.rows(servers, now, cache.serving_rows), states_served)
+        self._show_experiments(now)
         policies = cache.policies_by_name() if sees_nodes else {}
         current = cache.health_by_node() if sees_nodes else {}
         node_rows = []
@@ -119,7 +130,10 @@ class Overview:
         show(self._node_section, sees_nodes)
         self._nodes.show(node_rows, states)
         concerns = attention.gather(
-            attention.of_jobs(seen, servers, now),
+            [
+                *attention.of_jobs(seen, servers, now),
+                *attention.of_experiments(self._seen_experiments()),
+            ],
             cache.healths if sees_nodes else (),
             cache.policies if sees_nodes else (),
             cache.checkpoint_stores if sees_nodes else (),
@@ -130,3 +144,15 @@ class Overview:
         self._server_counts.show(counted(len(servers), "ServingJob"), states_served, serving_jobs.TONES)
         total = counted(len(node_rows), "node") if sees_nodes else ""
         self._node_counts.show(total, states, nodes.TONES)
+
+    def _seen_experiments(self) -> list[ParsedObject[Experiment]]:
+        return [
+            kept for kept in self._context.cache.experiments if kept.namespace in self._allowed_experiments
+        ]
+
+    def _show_experiments(self, now: datetime) -> None:
+        seen = self._seen_experiments()
+        phases = experiments.counts(seen)
+        self._experiments.empty = experiments.nothing(self.session.identity.user, self._all_experiments)
+        self._experiments.show(experiments.rows(seen, now, self._context.cache.experiment_rows), phases)
+        self._experiment_counts.show(counted(len(seen), "experiment"), phases, experiments.TONES)

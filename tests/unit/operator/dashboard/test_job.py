@@ -278,3 +278,10 @@ def test_the_timeline_is_bounded_and_keeps_every_restart() -> None:
     found = timeline.entries(training(), many, [KILLED])
     assert [one.reason for one in found][:2] == ["E0", "E1"]
     assert (len(found), found[-1].reason) == (timeline.MAX_EVENTS + 1, "RankKilled")
+
+
+def test_the_result_is_shown_field_by_field() -> None:
+    result = {"accuracy": 0.93, "digest": "sha256:ab", "counts": [1, {"é": None}]}
+    found = texts(job.result_rows(training(phase="Succeeded", result=result)))
+    assert found == [["accuracy", "0.93"], ["digest", "sha256:ab"], ["counts", '[1, {"é": null}]']]
+    assert job.result_rows(training()) == []
