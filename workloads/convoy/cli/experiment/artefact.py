@@ -27,7 +27,7 @@ MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class StoreOptions:
     """The options that select a store and an experiment in it."""
 
     store: str | None
@@ -47,21 +47,21 @@ class Artefact:
     """The Experiment; None if it was deleted."""
 
 
-def fetch(name: str, namespace: str | None, context: str | None, place: Place) -> Artefact:
+def fetch(name: str, namespace: str | None, context: str | None, options: StoreOptions) -> Artefact:
     """Return the files of the experiment `name`. Raises Failure if there are none, or if the user may not
     read the store.
     """
-    if bool(place.store) != bool(place.uid):
+    if bool(options.store) != bool(options.uid):
         raise Failure("--store and --uid go together: give both to select a deleted experiment")
     require_torch("convoy experiment")
     client = connect_cluster(namespace, context)
-    if place.store and place.uid:
-        return Artefact(_read(client, name, place.uid, place.store, place), None)
+    if options.store and options.uid:
+        return Artefact(_read(client, name, options.uid, options.store, options), None)
     experiment = client.experiments.get(name)
     found = experiment.status.artefact
     if found is None or not found.job_uid:
         raise Failure(no_artefact_reason(experiment))
-    return Artefact(_read(client, name, found.job_uid, found.store, place), experiment)
+    return Artefact(_read(client, name, found.job_uid, found.store, options), experiment)
 
 
 def no_artefact_reason(experiment: Experiment) -> str:
@@ -76,11 +76,11 @@ def no_artefact_reason(experiment: Experiment) -> str:
     )
 
 
-def _read(client: Client, name: str, uid: str, store: str, place: Place) -> dict[str, bytes]:
+def _read(client: Client, name: str, uid: str, store: str, options: StoreOptions) -> dict[str, bytes]:
     from convoy_workloads.tensors.whole import ShardError, Whole, open_shard  # noqa: PLC0415
 
     saved = SavedJob(client, f"experiment/{name}", uid, store)
-    part = saved.open_store(place.operator, place.endpoint, place.folder)
+    part = saved.open_store(options.operator, options.endpoint, options.folder)
     with tempfile.TemporaryDirectory(prefix="convoy-") as scratch:
         beside = Path(scratch) / "shards"
         plan = download_generation(part, part.read(), None, beside, _refusal)

@@ -11,7 +11,7 @@ import typer
 from convoy.cli.checkpoint.files import require_free, write_atomically
 from convoy.cli.checkpoint.store_access import OPERATOR, Endpoint, Folder, Operator
 from convoy.cli.cluster import Context, Namespace
-from convoy.cli.experiment.artefact import Place, fetch
+from convoy.cli.experiment.artefact import StoreOptions, fetch
 from convoy.cli.experiment.stop import ExperimentName
 
 HTML_FILE = "report.html"
@@ -48,7 +48,7 @@ def report(
     """
     to = output or Path(f"{name}-report")
     require_free(to, folder=True)
-    found = fetch(name, namespace, context, Place(store, uid, endpoint, folder, operator))
+    found = fetch(name, namespace, context, StoreOptions(store, uid, endpoint, folder, operator))
     with write_atomically(to, folder=True) as partial:
         partial.mkdir()
         for file, content in found.files.items():

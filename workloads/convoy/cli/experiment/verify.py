@@ -10,7 +10,7 @@ import typer
 
 from convoy.cli.checkpoint.store_access import OPERATOR, Endpoint, Folder, Operator
 from convoy.cli.cluster import Context, Failure, Namespace
-from convoy.cli.experiment.artefact import Place, fetch
+from convoy.cli.experiment.artefact import StoreOptions, fetch
 from convoy.cli.experiment.report import StoreName, Uid
 from convoy.cli.experiment.status_check import status_differences
 from convoy_crds.experiment import Experiment
@@ -43,7 +43,7 @@ def verify(
     if Path(name).is_dir():
         files, experiment = _files(Path(name)), None
     else:
-        found = fetch(name, namespace, context, Place(store, uid, endpoint, folder, operator))
+        found = fetch(name, namespace, context, StoreOptions(store, uid, endpoint, folder, operator))
         files, experiment = found.files, found.experiment
     lines = differences(files, experiment)
     for line in lines[:MAX_LINES]:
