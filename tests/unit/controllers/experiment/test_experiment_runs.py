@@ -224,7 +224,11 @@ def test_outcomes_come_from_status_metrics_and_results() -> None:
     prediction = {"name": "p", "outcome": "goodput", "candidate": "fast", "comparator": "hpa"}
     lab = running(outcomes=outcomes, predictions=[{**prediction, "direction": "Better"}])
     metrics = [{"name": "loss", "value": 0.5, "step": 3}]
-    status = {"goodput": {"ratio": 0.9}, "roles": [{"ready": 2}], "progress": {"metrics": metrics}}
+    status: dict[str, Any] = {
+        "goodput": {"ratio": 0.9},
+        "roles": [{"ready": 2}],
+        "progress": {"metrics": metrics},
+    }
     lab.end(lab.named("-b0-"), {"speed": 7}, **status)
     lab.settle()
     (record,) = [one for one in lab.status.runs if one.ended]

@@ -1,0 +1,286 @@
+"""Tests of the checks of an Experiment, of its tuning, and of its sweeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.crds.experiments import arm, make_experiment
+
+from convoy_controllers.children import Check
+from convoy_controllers.testing.builders import make_engine, make_store
+from convoy_controllers.workers.refusal import Refusal
+from convoy_crds.experiment_schedule import tuning_seed
+from convoy_crds.experiment_status import ExperimentPhase, TunedValue, TuningStatus
+
+from .labs import Lab
+
+JOB = {"engine": {"name": "gpt", "params": {"steps": 5}}, "roles": [{"name": "worker", "replicas": 1}]}
+SEARCH = {"trials": 8, "search": [{"path": "target", "min": 0.1, "max": 0.9}]}
+LAG = {"name": "lag", "kind": "ObservationLag", "magnitudes": [15]}
+
+
+def job_arm(name: str, role: str, **more: Any) -> dict[str, Any]:
+    """Return an arm that trains."""
+    return {"name": name, "type": "TrainingJob", "role": role, "template": {"spec": JOB}, **more}
+
+
+def tuned() -> list[dict[str, Any]]:
+    """Return two simulated arms that are tuned."""
+    return [arm("fast", "Candidate", tuning=SEARCH), arm("hpa", "Comparator", tuning=SEARCH)]
+
+
+def jobs(name: str = "fast", **template: Any) -> list[dict[str, Any]]:
+    """Return two arms that train; the spec of one has more fields."""
+    return [
+        job_arm(one, role, **({"template": {"spec": {**JOB, **template}}} if one == name else {}))
+        for one, role in (("fast", "Candidate"), ("hpa", "Comparator"))
+    ]
+
+
+def simulated(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return two simulated arms; one has these parameters."""
+    return [
+        arm("fast", "Candidate", simulation={"simulator": "a", "params": params}),
+        arm("hpa", "Comparator"),
+    ]
+
+
+def shown(lab: Lab) -> tuple[str, str]:
+    """Return the reason and the message of an experiment after one reconcile."""
+    lab.step()
+    assert lab.status.phase == "Pending"
+    assert not lab.created
+    (found,) = [one for one in lab.status.conditions if one.type == "Valid"]
+    assert found.status == "False"
+    return found.reason, found.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "part"),
+    [
+        ({"arms": jobs(suspend=True)}, "InvalidSpec", "spec.arms[0].template.spec.suspend: "),
+        ({"arms": jobs("hpa", managedBy="me")}, "InvalidSpec", "spec.arms[1].template.spec.managedBy: "),
+        ({"arms": jobs(engine={"name": "gtp"})}, "UnknownEngine", "spec.arms[0].template.spec.engine.name: "),
+        ({"perturbations": [LAG], "arms": jobs()}, "InvalidSpec", "spec.perturbations[0].kind: "),
+        (
+            {"perturbations": [{"name": "n", "kind": "NodeLoss", "magnitudes": [1]}], "arms": jobs()},
+            "InvalidSpec",
+            "NodeLoss cannot disturb arm 'fast' of type TrainingJob",
+        ),
+        (
+            {"perturbations": [{"name": "n", "kind": "LinkLimit", "magnitudes": [10]}]},
+            "InvalidSpec",
+            "LinkLimit cannot disturb arm 'fast' of type Simulation; it is for arms of type TrainingJob",
+        ),
+        (
+            {"arms": simulated({"note": "x" * 33000})},
+            "InvalidSpec",
+            "spec: the plan has 33",
+        ),
+        (
+            {"arms": simulated({"n": 2**60})},
+            "InvalidSpec",
+            "canonical form",
+        ),
+    ],
+)
+def test_a_wrong_spec_is_shown_with_its_path(spec: dict[str, Any], reason: str, part: str) -> None:
+    found = shown(Lab(**spec))
+    assert (found[0], part in found[1]) == (reason, True), found
+
+
+def test_verdicts_that_do_not_fit_are_refused() -> None:
+    prediction = {"outcome": "late", "candidate": "fast", "comparator": "hpa", "direction": "Better"}
+    lag = {**LAG, "magnitudes": [1, 2, 3, 4, 5, 6, 7, 8]}
+    predictions = [{**prediction, "name": f"p{number}", "perturbation": "lag"} for number in range(5)]
+    found = shown(Lab(perturbations=[lag], predictions=predictions, blocks=2))
+    assert "predictions x magnitudes are 40" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [
+        (None, "UnknownStore"),
+        (make_store(allowedNamespaces=["other"]), "StoreNotAllowed"),
+        (make_store(ready="False", why="no space left"), "AwaitsStore"),
+        (make_store(ready=""), "AwaitsStore"),
+    ],
+)
+def test_the_store_is_checked_and_heals(store: Any, reason: str) -> None:
+    lab = Lab()
+    lab.store = store
+    found = shown(lab)
+    assert found[0] == reason
+    assert found[1].startswith("spec.store: ")
+    lab.store = make_store()
+    lab.settle()
+    assert lab.status.phase == "Registering"
+
+
+def test_parameters_of_simulations_are_checked_with_the_schema_of_the_engine() -> None:
+    lab = Lab()
+    properties: dict[str, Any] = {name: {} for name in ("action", "params", "seed", "perturbation")}
+    schema = {"properties": {**properties, "simulator": {"enum": ["recovery"]}}}
+    lab.engines["experiment-simulation"] = make_engine("experiment-simulation", paramsSchema=schema)
+    reason, message = shown(lab)
+    assert reason == "InvalidParams"
+    assert message.startswith("spec.arms[")
+    assert "].simulation.params.simulator: 'autoscaling' is not one of ['recovery']" in message
+
+
+def test_the_api_server_checks_one_job_of_each_arm_before_the_registration() -> None:
+    lab = Lab(arms=jobs())
+    made = lab.plan()
+    checks = [child for child in made.children if isinstance(child, Check)]
+    assert sorted(child.name for child in checks) == ["trial-check-fast", "trial-check-hpa"]
+    assert checks[0].manifest["spec"] == JOB
+    lab.refused["trial-check-hpa"] = Refusal("admission denied: hostPath volumes are not allowed")
+    reason, message = shown(lab)
+    assert (reason, message.startswith("spec.arms[1]: admission denied")) == ("InvalidSpec", True)
+    lab.refused.clear()
+    lab.settle()
+    assert lab.status.phase == "Registering"
+
+
+def test_tuning_is_equal_for_all_arms_and_its_values_are_used() -> None:
+    lab = Lab(arms=tuned(), tuning={"outcome": "late", "blocks": 2}, parallelism=2)
+    lab.register()
+    assert lab.status.phase == "Tuning"
+    names = [name for name in lab.active if "-t-" in name]
+    assert len(names) == 2
+    params = [lab.params(name) for name in names]
+    for one in params:
+        assert one["seeds"] == [tuning_seed(0, 0), tuning_seed(0, 1)]
+        assert (one["action"], one["trials"], one["figure"], one["better"]) == (
+            "tune",
+            8,
+            "latePercent",
+            "Lower",
+        )
+        assert one["search"][0]["path"] == "target"
+    assert params[0]["seed"] == params[1]["seed"]
+    assert lab.manifests[names[0]]["spec"]["checkpoint"]["tiers"]["remote"]["store"] == "s3"
+    for name, value in zip(names, ("0.25", "0.75"), strict=True):
+        chosen = [{"path": "target", "value": value, "atEdge": value == "0.75"}]
+        lab.end(name, {"values": chosen, "best": 1.5, "trials": 8, "seconds": 3.5})
+    lab.settle()
+    assert [(one.arm, one.trials, one.values[0].at_edge) for one in lab.status.tuning] == [
+        ("fast", 8, False),
+        ("hpa", 8, True),
+    ]
+    lab.run_all()
+    found = {
+        (lab.manifests[name]["metadata"]["labels"]["convoy.dev/arm"], lab.params(name)["params"]["target"])
+        for name in lab.created
+        if "-b" in name
+    }
+    assert found == {("fast", 0.25), ("hpa", 0.75)}
+    assert len(lab.params(lab.named("-result-"))["tuning"]) == 2
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {},
+        {"values": [{"path": "other", "value": "1"}]},
+        {"values": [{"path": "target", "value": "{"}]},
+        {"values": "no"},
+        {"values": [1]},
+    ],
+)
+def test_a_malformed_tuning_ends_the_experiment(result: Any) -> None:
+    lab = Lab(arms=tuned(), tuning={"outcome": "late"})
+    lab.register()
+    lab.end(lab.named("-t-"), result)
+    lab.settle()
+    assert (lab.status.phase, lab.status.reason) == ("Failed", "TuningFailed")
+    assert not [name for name in lab.created if "-b" in name]
+
+
+def source(trials: int = 8, phase: ExperimentPhase = ExperimentPhase.SUCCEEDED) -> Any:
+    """Return an experiment that has tuned an arm."""
+    found = make_experiment("before")
+    value = TunedValue(path="spec.engine.params.steps", value="9")
+    found.status.tuning = [TuningStatus(arm="fast", trials=trials, values=[value])]
+    found.status.phase = phase
+    return found
+
+
+def reusing() -> list[dict[str, Any]]:
+    """Return two arms that train with the tuned parameters of another experiment."""
+    tuning = {"trials": 8, "reuse": {"experiment": "before", "arm": "fast"}}
+    return [job_arm("fast", "Candidate", tuning=tuning), job_arm("hpa", "Comparator", tuning=tuning)]
+
+
+def test_cluster_arms_take_over_what_was_tuned_in_simulation() -> None:
+    lab = Lab(arms=reusing())
+    lab.sources["before"] = source()
+    lab.register()
+    assert lab.status.phase == "Running"
+    lab.sources.clear()
+    run = lab.manifests[lab.named("-b0-")]
+    assert run["spec"]["engine"] == {"name": "gpt", "params": {"steps": 9}}
+    assert [one.arm for one in lab.status.tuning] == ["fast", "hpa"]
+
+
+@pytest.mark.parametrize(
+    ("before", "part"),
+    [
+        (None, "there is no Experiment 'before'"),
+        (source(trials=4), "with 4 trials, not 8"),
+        (source(phase=ExperimentPhase.RUNNING), "has not ended"),
+    ],
+)
+def test_a_tuning_that_cannot_be_taken_over_is_refused(before: Any, part: str) -> None:
+    lab = Lab(arms=reusing())
+    if before is not None:
+        lab.sources["before"] = before
+    reason, message = shown(lab)
+    assert reason == "InvalidSpec"
+    assert message.startswith("spec.arms[0].tuning.reuse: ")
+    assert part in message
+
+
+def sweep(*values: Any, **more: Any) -> Lab:
+    """Return a sweep of one parameter of a job."""
+    parameters = [{"name": "steps", "path": "spec.engine.params.steps", "values": list(values)}]
+    only = job_arm("only", "Candidate")
+    return Lab(arms=[only], predictions=None, sweep={"parameters": parameters}, blocks=2, **more)
+
+
+def test_a_sweep_runs_every_combination_without_verdicts() -> None:
+    lab = sweep(1, 2, 3)
+    lab.register()
+    while runs := [name for name in lab.active if "-b" in name]:
+        lab.end(runs[0], {"latePercent": float(lab.params(runs[0])["steps"])})
+        lab.settle()
+    found = sorted((row.arms[0], row.figures[0].arm, row.figures[0].value) for row in lab.status.blocks)
+    assert found == sorted(2 * [(str(number), str(number), number + 1.0) for number in range(3)])
+    lab.analyse(verdicts=[])
+    assert lab.status.phase == "Succeeded"
+    assert "6 blocks have ended" in lab.status.message
+
+
+def test_a_sweep_with_too_many_combinations_is_refused() -> None:
+    assert "combinations x blocks are 202" in shown(sweep(*range(101)))[1]
+
+
+def test_a_path_that_does_not_fit_the_arm_is_refused() -> None:
+    parameters = [{"name": "n", "path": "spec.roles.3.replicas", "values": [1]}]
+    lab = Lab(arms=[job_arm("only", "Candidate")], predictions=None, sweep={"parameters": parameters})
+    message = shown(lab)[1]
+    assert message.startswith("spec.sweep.parameters: path 'spec.roles.3.replicas' does not fit arm 'only'")
+    assert "1 items" in message
+
+
+def test_a_negative_control_runs_the_same_as_its_arm() -> None:
+    control = {"name": "aa", "type": "TrainingJob", "role": "NegativeControl", "controlOf": "hpa"}
+    lab = Lab(arms=[*jobs("hpa", success="worker"), control], parallelism=3)
+    lab.register()
+    by_arm = {
+        lab.manifests[name]["metadata"]["labels"]["convoy.dev/arm"]: lab.manifests[name]["spec"]
+        for name in lab.active
+    }
+    assert by_arm["aa"] == by_arm["hpa"] != by_arm["fast"]
