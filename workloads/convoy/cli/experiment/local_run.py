@@ -72,7 +72,7 @@ class LocalRun:
         for child in made.children:
             match child:
                 case Create():
-                    self._run(child)
+                    self.run_job(child)
                 case Delete():
                     self.jobs.pop(child.name, None)
                 case _:
@@ -90,7 +90,7 @@ class LocalRun:
             known_stores=(store,),
         )
 
-    def _run(self, child: Create) -> None:
+    def run_job(self, child: Create) -> None:
         """Run a job to its end."""
         self.ended += 1
         engine = child.manifest["spec"]["engine"]
