@@ -15,6 +15,7 @@ from e2e.cluster.run import run
 from e2e.images.build import Builder
 
 NAMESPACE = "convoy-system"
+RELEASE = "convoy"
 CHART = files.CHECKOUT / "charts" / "convoy"
 TAG = "dev"
 WORKLOADS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
@@ -46,12 +47,13 @@ def install(cluster: Cluster) -> None:
     Returns when operator, agents and dashboard are up.
     """
     storage.provide(cluster)
+    drop_interrupted(cluster)
     cluster.progress.report("installing the chart")
     helm(
         cluster,
         "upgrade",
         "--install",
-        "convoy",
+        RELEASE,
         str(CHART),
         "--create-namespace",
         f"--set=images.tag={TAG}",
@@ -65,10 +67,19 @@ def install(cluster: Cluster) -> None:
     cluster.progress.report("operator, agents and dashboard are up")
 
 
+def drop_interrupted(cluster: Cluster) -> None:
+    """Delete the record of a helm run that was killed. As long as the record exists, helm refuses every
+    further change of the release: "another operation is in progress".
+    """
+    interrupted = "status in (pending-install,pending-upgrade,pending-rollback)"
+    selector = f"owner=helm,name={RELEASE},{interrupted}"
+    cluster.kubectl("-n", NAMESPACE, "delete", "secret", f"--selector={selector}", "--ignore-not-found")
+
+
 def rendered(binaries: Path, *arguments: str) -> list[dict[str, Any]]:
     """Return the objects that `helm template` renders from this checkout's chart, in Convoy's namespace."""
     flags = [f"--namespace={NAMESPACE}", f"--kube-version={versions.release().kubernetes}", *arguments]
-    text = run([binaries / "helm", "template", "convoy", str(CHART), *flags], deadline=60)
+    text = run([binaries / "helm", "template", RELEASE, str(CHART), *flags], deadline=60)
     return [body for body in yaml.safe_load_all(text) if body]
 
 
