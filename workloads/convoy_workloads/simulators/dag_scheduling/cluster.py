@@ -117,7 +117,7 @@ class Cluster:
             job.work,
         )
         self._live[number] = run
-        run.history.record(self._now, run.work, 0)
+        run.history.record(self._now, run.work)
 
     def _end_task(self, number: int, stage: int) -> bool:
         """Free an executor, or start the next task of its stage. Return True if the job has ended."""
@@ -131,7 +131,6 @@ class Cluster:
             return False
         else:
             self._free.append(number)
-        run.history.record(self._now, run.work, run.executors)
         if run.waiting[stage] or run.running[stage]:
             return False
         for child, one in enumerate(run.job.stages):
@@ -184,13 +183,20 @@ class Cluster:
             ]
             if not stages:
                 continue
-            work, executors, factor = self._telemetry.read(run.history, self._now)
+            work, factor = self._telemetry.read(run.history, self._now)
             local = run.number in owners
             for number in stages:
                 path = run.job.stages[number].path_seconds * factor
                 found.append(
                     Candidate(
-                        run.number, number, run.job.arrival, run.waiting[number], local, work, executors, path
+                        run.number,
+                        number,
+                        run.job.arrival,
+                        run.waiting[number],
+                        local,
+                        run.executors,
+                        work,
+                        path,
                     )
                 )
         return tuple(found)
@@ -202,7 +208,7 @@ class Cluster:
         run.running[stage] += 1
         run.executors += 1
         run.work = max(0.0, run.work - seconds)
-        run.history.record(self._now, run.work, run.executors)
+        run.history.record(self._now, run.work)
         above = max(0, run.executors - run.job.sweet_spot) / run.job.sweet_spot
         time = seconds * (1 + self._executors.slowdown * above)
         if moved:

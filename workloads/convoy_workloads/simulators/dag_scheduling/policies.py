@@ -80,12 +80,12 @@ class Gang:
         )
         if found is not None:
             return found
-        if self._admitted and (len(self._admitted) + 1) * self.size > view.capacity:
-            return None if view.may_idle else _least(view, self._order)
-        found = _least(view, self._order, lambda one: one.job not in self._admitted)
+        if not self._admitted or (len(self._admitted) + 1) * self.size <= view.capacity:
+            found = _least(view, self._order, lambda one: one.job not in self._admitted)
         if found is not None:
             self._admitted.add(view.candidates[found].job)
-        return found
+            return found
+        return None if view.may_idle else _least(view, self._order)
 
     def _order(self, one: Candidate) -> Key:
         first = one.work if self.shortest_first else one.arrival

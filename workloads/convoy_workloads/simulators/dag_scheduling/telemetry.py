@@ -1,4 +1,4 @@
-"""Measurements of the jobs, which may be late or wrong."""
+"""Measurements of the jobs' work, which may be late or wrong. The scheduler knows its own decisions exactly."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from convoy_workloads.simulators.perturbation import Perturbation, magnitude_at
 
 @dataclass(slots=True)
 class History:
-    """The past values of one job's metrics."""
+    """The past values of the work of one job."""
 
     times: list[float] = field(default_factory=list)
-    values: list[tuple[float, int]] = field(default_factory=list)
+    work: list[float] = field(default_factory=list)
 
-    def record(self, now: float, work: float, executors: int) -> None:
-        """Record the values from now on."""
+    def record(self, now: float, work: float) -> None:
+        """Record the work that is left from now on."""
         self.times.append(now)
-        self.values.append((work, executors))
+        self.work.append(work)
 
-    def at(self, time: float) -> tuple[float, int]:
-        """Return the values at a time; the first ones if the job is younger."""
-        return self.values[max(0, bisect_right(self.times, time) - 1)]
+    def at(self, time: float) -> float:
+        """Return the work at a time; the first one if the job is younger."""
+        return self.work[max(0, bisect_right(self.times, time) - 1)]
 
 
 class Telemetry:
@@ -37,16 +37,14 @@ class Telemetry:
         self._errors: list[float] = []
         self._lags: list[float] = []
 
-    def read(self, history: History, now: float) -> tuple[float, float, float]:
-        """Return the job's work, its executors and the factor for its times, as the policy sees them now."""
+    def read(self, history: History, now: float) -> tuple[float, float]:
+        """Return the job's work and the factor for its times, as the policy sees them now."""
         lag = magnitude_at(self._perturbation, PerturbationKind.OBSERVATION_LAG, now, 0.0)
         noise = magnitude_at(self._perturbation, PerturbationKind.TELEMETRY_NOISE, now, 0.0)
-        work, executors = history.at(now - lag)
+        work = history.at(now - lag)
         if lag:
             self._lags.append(min(lag, now - history.times[0]))
-        if not noise:
-            return work, float(executors), 1.0
-        return work * self._factor(noise), executors * self._factor(noise), self._factor(noise)
+        return (work * self._factor(noise), self._factor(noise)) if noise else (work, 1.0)
 
     def _factor(self, deviation: float) -> float:
         """Return a positive random factor with mean 1 and this standard deviation (lognormal)."""

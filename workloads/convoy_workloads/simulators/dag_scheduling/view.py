@@ -18,10 +18,10 @@ class Candidate:
     """Number of the stage's tasks that have not started."""
     local: bool
     """True if a free executor belongs to the job already, so that none has to move."""
+    executors: int
+    """Number of executors that run tasks of the job."""
     work: float
     """Measured: executor seconds of the job's tasks that have not started."""
-    executors: float
-    """Measured: number of executors that run tasks of the job."""
     path: float
     """Measured: seconds of the longest path from this stage to the end of the job."""
 
