@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from convoy_crds.job_result import ResultRefused, parse_result
 
@@ -32,3 +37,20 @@ def test_null_fields_are_left_out() -> None:
 def test_a_malformed_result_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ResultRefused, match=problem):
         parse_result(text)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=40) | VALUES.map(json.dumps))
+def test_any_text_gives_an_object_that_the_api_server_can_store_or_is_refused(text: str) -> None:
+    try:
+        found = parse_result(text)
+    except ResultRefused:
+        return
+    assert orjson.loads(orjson.dumps(found)) == found

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from convoy_crds.experiment_status import ExperimentStatus
+from convoy_crds.experiment_status import BlockStatus, ExperimentStatus
 
 DATA_FILE, RESULT_FILE = "data.json", "result.json"
 
@@ -16,9 +16,9 @@ def status_differences(files: Mapping[str, bytes], status: ExperimentStatus) -> 
     is missing or malformed.
     """
     data, result = json.loads(files[DATA_FILE]), json.loads(files[RESULT_FILE])
-    yield from _compared(
-        "blocks", {one.id: one.to_dict() for one in status.blocks}, _by(data["blocks"], "id")
-    )
+    rows = (BlockStatus.model_validate(row) for row in data["blocks"])
+    stored = {one.id: one.to_dict() for one in rows}
+    yield from _compared("blocks", {one.id: one.to_dict() for one in status.blocks}, stored)
     verdicts = {
         (one.prediction, one.perturbation, one.magnitude): one.verdict.value for one in status.verdicts
     }
@@ -32,15 +32,13 @@ def status_differences(files: Mapping[str, bytes], status: ExperimentStatus) -> 
     yield from _compared("controls", {one.name: one.passed for one in status.controls}, controls)
 
 
-def _by(rows: list[dict[str, Any]], name: str) -> dict[Any, Any]:
-    return {row[name]: row for row in rows}
-
-
 def _compared(where: str, status: Mapping[Any, Any], stored: Mapping[Any, Any]) -> Iterator[str]:
     for key in dict.fromkeys([*status, *stored]):
         ours, theirs = status.get(key), stored.get(key)
-        if ours != theirs:
-            name = key if not isinstance(key, tuple) else " ".join(str(one) for one in key if one)
+        name = key if not isinstance(key, tuple) else " ".join(str(one) for one in key if one)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            yield from _compared(f"{where} {name}", ours, theirs)
+        elif ours != theirs:
             yield f"status.{where} {name}: status {_short(ours)}, store {_short(theirs)}"
 
 

@@ -52,8 +52,8 @@ def verify(
         typer.echo(f"... and {len(lines) - MAX_LINES} more", err=True)
     if lines:
         raise Failure(f"{name} differs from its re-computation in {len(lines)} places")
-    compared = ", status" if experiment is not None else ""
-    typer.echo(f"{name}: plan, data, result and report{compared} agree with their re-computation")
+    compared = ", as does the status" if experiment is not None else ""
+    typer.echo(f"{name}: plan, data, result and report agree with their re-computation{compared}")
 
 
 def _files(folder: Path) -> dict[str, bytes]:
