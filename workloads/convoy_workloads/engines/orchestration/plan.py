@@ -102,7 +102,7 @@ def _spec(system: System, kind: KindName, params: Params, alpha: float) -> dict[
         ],
         "predictions": list(_predictions(system, kind)),
         "analysis": {"alpha": alpha, "resamples": params.resamples},
-        "tuning": {"outcome": system.primary, "blocks": params.tuning_windows},
+        "tuning": {"outcome": system.tuned, "blocks": params.tuning_windows},
     }
 
 

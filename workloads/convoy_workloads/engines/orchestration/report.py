@@ -125,8 +125,8 @@ def _lag(data: StudyData) -> str:
             shrinks = "it is gone"
         rows.append((f"{own.magnitude:g} s", _effect(own), _effect(default), _effect(tuned), shrinks))
     note = (
-        "How much less the learned autoscaler degrades under lag than each comparator, in the unit of "
-        "weightedCost. Above 0 it is an advantage."
+        "How much less the learned autoscaler degrades under lag than each comparator, in percentage points "
+        "of late requests. Above 0 it is an advantage."
     )
     columns = ("lag", "own comparator", "default autoscaler", "tuned autoscaler", "own / tuned")
     return f"## Lag advantage\n\n{note}\n\n{_table(columns, rows)}"

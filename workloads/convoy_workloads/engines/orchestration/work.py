@@ -95,7 +95,7 @@ def tune(task: TuningTask) -> dict[str, Any]:
         search=[TunedParameter.model_validate(dict(one)) for one in task.arm.search],
         trials=task.params.trials,
         seeds=[tuning_seed(task.params.seed, number) for number in range(task.params.tuning_windows)],
-        figure=task.system.primary,
+        figure=task.system.tuned,
         better=Better.LOWER,
         seed=task.params.seed,
     )

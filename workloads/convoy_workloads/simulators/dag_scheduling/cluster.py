@@ -186,17 +186,16 @@ class Cluster:
             work, factor = self._telemetry.read(run.history, self._now)
             local = run.number in owners
             for number in stages:
-                path = run.job.stages[number].path_seconds * factor
                 found.append(
                     Candidate(
-                        run.number,
-                        number,
-                        run.job.arrival,
-                        run.waiting[number],
-                        local,
-                        run.executors,
-                        work,
-                        path,
+                        job=run.number,
+                        stage=number,
+                        arrival=run.job.arrival,
+                        tasks=run.waiting[number],
+                        local=local,
+                        executors=run.executors,
+                        work=work,
+                        path=run.job.stages[number].path_seconds * factor,
                     )
                 )
         return tuple(found)

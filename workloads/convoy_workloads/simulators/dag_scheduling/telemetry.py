@@ -1,4 +1,4 @@
-"""Measurements of the jobs' work, which may be late or wrong. The scheduler knows its own decisions exactly."""
+"""Measurements of the jobs' work, which may be late or wrong. The scheduler knows its own decisions well."""
 
 from __future__ import annotations
 
