@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,7 @@ def test_the_report_comes_with_all_files(
     saved.save((1, 1), {"0": [as_shard(FILES)]})
     opened: list[str] = []
     monkeypatch.setattr(report.webbrowser, "open", lambda url: opened.append(url) or True)
+    monkeypatch.setitem(sys.modules, "torch", None)  # Reading a report needs no torch.
     done = saved.run("report", "trial", "--open")
     assert done.exit_code == 0, done.output
     folder = tmp_path / "trial-report"

@@ -71,7 +71,7 @@ def export(
     values that are not tensors are stored as JSON in the metadata.
     """
     which, form = parse_generation(generation), form or format_of(to)
-    require_torch("convoy checkpoint export")
+    require_torch()
     require_free(to, folder=form is Format.DCP)
     saved_job = SavedJob.find(name, store, uid, namespace, context)
     part = saved_job.open_store(operator, endpoint, folder)
@@ -119,13 +119,13 @@ def metadata_of(saved_job: SavedJob, plan: Restore) -> dict[str, Any]:
     }
 
 
-def require_torch(command: str) -> None:
-    """Raise Failure if torch, which `command` needs, is not installed."""
+def require_torch() -> None:
+    """Raise Failure if torch is not installed."""
     try:
         import torch  # noqa: F401, PLC0415
     except ImportError as error:
         raise Failure(
-            f"`{command}` needs torch, which is not installed: pip install torch "
+            "`convoy checkpoint export` needs torch, which is not installed: pip install torch "
             "(`convoy checkpoint restore` works without torch)"
         ) from error
 

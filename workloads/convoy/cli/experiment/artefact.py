@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy.cli.checkpoint.contents import ends_in_journal, label
-from convoy.cli.checkpoint.export import require_torch
 from convoy.cli.checkpoint.fetch import download_generation, shard_path
 from convoy.cli.checkpoint.store_access import SavedJob
 from convoy.cli.cluster import Failure
@@ -53,7 +52,6 @@ def fetch(name: str, namespace: str | None, context: str | None, options: StoreO
     """
     if bool(options.store) != bool(options.uid):
         raise Failure("--store and --uid go together: give both to select a deleted experiment")
-    require_torch("convoy experiment")
     client = connect_cluster(namespace, context)
     if options.store and options.uid:
         return Artefact(_read(client, name, options.uid, options.store, options), None)
@@ -77,26 +75,26 @@ def no_artefact_reason(experiment: Experiment) -> str:
 
 
 def _read(client: Client, name: str, uid: str, store: str, options: StoreOptions) -> dict[str, bytes]:
-    from convoy_workloads.tensors.whole import ShardError, Whole, open_shard  # noqa: PLC0415
+    from convoy_workloads.runtime.tiers.shard import ShardError, read  # noqa: PLC0415
 
     saved = SavedJob(client, f"experiment/{name}", uid, store)
     part = saved.open_store(options.operator, options.endpoint, options.folder)
     with tempfile.TemporaryDirectory(prefix="convoy-") as scratch:
         beside = Path(scratch) / "shards"
         plan = download_generation(part, part.read(), None, beside, _refusal)
-        manifests = [links[0].manifest for links in plan.shards.values()]
+        files = {}
         try:
-            whole = Whole([open_shard(shard_path(beside, one)) for one in manifests])
-            files = {
-                tensor.removeprefix(PREFIX): whole.tensor(tensor).numpy().tobytes()
-                for tensor in whole.names
-                if tensor.startswith(PREFIX)
-            }
+            for links in plan.shards.values():
+                shard = read(memoryview(shard_path(beside, links[0].manifest).read_bytes()))
+                for one in shard.parts:
+                    if one.name.startswith(PREFIX) and one.sizes == one.shape:
+                        content = shard.bytes[one.at : one.at + one.length]
+                        files[one.name.removeprefix(PREFIX)] = bytes(content)
         except ShardError as error:
             raise Failure(f"{label(plan.record.generation)} of experiment/{name}: {error}") from error
-    for one in files:
-        if Path(one).name != one or one.startswith("."):
-            raise Failure(f"experiment/{name}: {one!r} is not a valid file name")
+    for file in files:
+        if Path(file).name != file or file.startswith("."):
+            raise Failure(f"experiment/{name}: {file!r} is not a valid file name")
     if not files:
         raise Failure(f"the store has no files of experiment/{name}, but a checkpoint of another job")
     return files

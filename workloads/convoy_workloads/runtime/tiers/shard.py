@@ -16,9 +16,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 MAGIC = b"CONVOY\x00\x01"
 ALIGN = 64
@@ -92,6 +93,8 @@ class Shard:
 
     def tensor(self, part: Part) -> torch.Tensor:
         """Return the tensor that `part` describes, as a view of the shard's own memory."""
+        import torch  # noqa: PLC0415 - programs without torch read the index and the bytes
+
         dtype = getattr(torch, part.dtype)
         count = part.length // torch.empty(0, dtype=dtype).element_size()
         if not count:
@@ -104,6 +107,8 @@ def lay_out(wanted: Sequence[tuple[str, Box, tuple[int, ...], torch.dtype]], ind
 
     Each entry of `wanted` is a name, a box, the shape of the whole tensor, and its type.
     """
+    import torch  # noqa: PLC0415
+
     # Reserve spare space for the index, so that the values can grow a little without a new layout.
     data = _round(_HEADER + 2 * index + 64 * 1024, _PAGE)
     at = data
@@ -141,6 +146,8 @@ def write(
     """Write a shard with this layout into `target`. Raises TooLarge if the index does not fit into its
     space.
     """
+    import torch  # noqa: PLC0415
+
     text = index(layout.parts, values, facts)
     if _HEADER + len(text) > layout.data:
         raise TooLarge(f"an index of {len(text)} bytes does not fit")
