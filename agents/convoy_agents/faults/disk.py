@@ -20,7 +20,7 @@ from convoy_crds.terms import SHM_VOLUME
 
 MAX_BYTES = 4 * 2**30
 """Size of the largest volume that may be filled."""
-FILL_SECONDS = 60.0
+FILL_SECONDS = 20.0
 """Longest time to write the file."""
 RESERVE_BYTES = 32 * 2**20
 """Bytes of the container's memory limit that stay free for the process that writes."""

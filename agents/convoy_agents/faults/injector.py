@@ -112,7 +112,7 @@ class FaultInjector:
 
     async def recover(self) -> None:
         """Undo the faults that an earlier agent left. An undo that fails is repeated by `run`."""
-        await asyncio.to_thread(self._records.load)
+        await _finished(self._records.load)
         for record in self._records.all():
             if not record.over:
                 log.info("fault of an earlier agent", **_named(record))
@@ -173,9 +173,9 @@ class FaultInjector:
             target = self._target(order)
             try:
                 # The record must be complete before the fault changes anything.
-                await asyncio.to_thread(self._records.save, record)
+                await _finished(self._records.save, record)
                 self._running[order.id] = _Running(fault, self._around.clock() + order.seconds)
-                await asyncio.to_thread(fault.start, target)
+                await _finished(fault.start, target)
             except (FaultError, TargetGone, OSError) as error:
                 await self._abandon(fault, str(error))
                 return
@@ -209,7 +209,7 @@ class FaultInjector:
                 await self._undo(running)
             return
         try:
-            await asyncio.to_thread(fault.keep, self._target(fault.order))
+            await _finished(fault.keep, self._target(fault.order))
         except (FaultError, TargetGone, OSError) as error:
             await self._end_early(running, str(error))
         except Exception as error:
@@ -240,7 +240,7 @@ class FaultInjector:
             return
         if fault.active:
             running.reported, running.reported_at = record.achieved, now
-            await asyncio.to_thread(self._save, record)
+            await _finished(self._save, record)
             self._publish(record)
         self._count()
 
@@ -252,14 +252,14 @@ class FaultInjector:
             return
         running.why = why
         if await self._undo(running, report=False):
-            await asyncio.to_thread(self._records.remove, fault.order.id)
+            await _finished(self._records.remove, fault.order.id)
             self._refuse(fault.record, why)
 
     async def _undo(self, running: _Running, *, report: bool = True) -> bool:
         """Undo a fault and record that it is over. Return False if that failed; it is then repeated."""
         record = running.fault.record
         try:
-            await asyncio.to_thread(running.fault.undo)
+            await _finished(running.fault.undo)
         except TargetGone:
             pass
         except (FaultError, OSError) as error:
@@ -275,7 +275,7 @@ class FaultInjector:
         self._count()
         record.undone_ms, record.message, record.undo = _now_ms(), running.why, {}
         if report:
-            await asyncio.to_thread(self._save, record)
+            await _finished(self._save, record)
             log.info("fault undone", why=running.why, achieved=record.achieved, **_named(record))
             metrics.FAULTS.labels("undone").inc()
             self._publish(record)
@@ -326,6 +326,18 @@ class FaultInjector:
         self._orders.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("order for a fault failed", exc_info=error)
+
+
+async def _finished(work: Callable[..., Any], *arguments: object) -> None:
+    """Run a blocking function in a thread. A cancellation waits for the function's end, so that no other
+    function changes the same fault meanwhile.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
 
 
 def assemble(

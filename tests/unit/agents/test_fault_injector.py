@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -218,4 +219,26 @@ async def test_an_agent_without_the_setting_injects_nothing(node: Node) -> None:
     await node.start(enabled=False)
     node.order()
     assert (await node.until(REFUSED)).message == DISABLED
+    assert node.switch == "off"
+
+
+async def test_an_agent_that_stops_waits_for_a_fault_that_just_begins(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def start(self: Switch, target: Target) -> None:
+        self.record.undo["was"] = "off"
+        entered.set()
+        go_on.wait(20)
+        (self.path / "switch").write_text("on")
+
+    monkeypatch.setattr(Switch, "start", start)
+    node.order()
+    await asyncio.to_thread(entered.wait, 20)
+    await node.crash()
+    closing = asyncio.create_task(node.agent.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
     assert node.switch == "off"
