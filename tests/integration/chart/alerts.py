@@ -256,6 +256,14 @@ CASES = {
         {"long ago": {f"convoy_agent_fenced_total{{{AGENT}}}": "0x10 1x490"}},
         {"instance": "node-1"},
     ),
+    "ConvoyFaultNotUndone": Case(
+        {f"convoy_agent_faults_overdue{{{AGENT}}}": "1x500"},
+        {
+            "undone at once": {f"convoy_agent_faults_overdue{{{AGENT}}}": "0x500"},
+            "undone at the second attempt": {f"convoy_agent_faults_overdue{{{AGENT}}}": "0x58 1x1 0x441"},
+        },
+        {"instance": "node-1"},
+    ),
     "ConvoyJobsFailed": Case(
         {**LEADS, FAILED: "1x80 2x420"},
         {
