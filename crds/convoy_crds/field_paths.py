@@ -41,5 +41,5 @@ def _set(body: Any, parts: list[str], value: Any, path: str) -> Any:
     if not isinstance(body, list):
         raise InvalidFieldPath(f"{path}: the field before {first!r} is neither an object nor a list")
     if not first.isdecimal() or int(first) >= len(body):
-        raise InvalidFieldPath(f"{path}: {first!r} is no item of a list of {len(body)}")
+        raise InvalidFieldPath(f"{path}: {first!r} is no item of a list with {len(body)} items, from 0")
     return [_set(one, rest, value, path) if at == int(first) else one for at, one in enumerate(body)]

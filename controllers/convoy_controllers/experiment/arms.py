@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_controllers.experiment.paths import with_value
 from convoy_crds.experiment import Experiment, ExperimentSpec
 from convoy_crds.experiment_arm import Arm, ArmType
 from convoy_crds.experiment_plan import Perturbation
 from convoy_crds.experiment_schedule import Block, combinations
 from convoy_crds.experiment_status import TuningStatus
+from convoy_crds.field_paths import with_value
 
 Value = tuple[str, Any]
 """A field path, and the value to set there."""
@@ -72,7 +72,7 @@ def tuned_values(tuning: TuningStatus | None) -> list[Value]:
 
 def settings(arm: Arm, chosen: list[Value]) -> Any:
     """Return the arm's settings with the chosen values: the parameters of a simulation, or the spec of a job.
-    Raises WrongPath.
+    Raises InvalidFieldPath.
     """
     if arm.type is ArmType.SIMULATION:
         found: Any = dict(arm.simulation.params) if arm.simulation is not None else {}

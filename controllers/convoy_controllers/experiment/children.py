@@ -54,7 +54,7 @@ def max_name(arm: Arm) -> int:
 
 
 def run_job(experiment: Experiment, run: Run, record: RunStatus) -> dict[str, Any]:
-    """Return the job of a run. Raises WrongPath."""
+    """Return the job of a run. Raises InvalidFieldPath."""
     chosen = arms.settings(run.arm, arms.values(experiment, run))
     if run.arm.type is ArmType.SIMULATION:
         chosen = _tool(ENGINE_SIMULATION, simulation_params(experiment, run, chosen))

@@ -46,6 +46,8 @@ class Draft:
         self._children: list[Child] = []
         self._events: list[Event] = []
         self._requeue: float | None = None
+        self.edited = False
+        """True if the spec is not the registered plan."""
         self._outcome = Outcome(self.status.phase)
         self.status_first = True
         """False if the status must be stored only after the API server has checked the jobs."""
@@ -68,7 +70,7 @@ class Draft:
     @property
     def may_start(self) -> bool:
         """Return True if the spec lets jobs start."""
-        return not self.spec.suspend
+        return not self.spec.suspend and not self.edited
 
     def create(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Create a job."""

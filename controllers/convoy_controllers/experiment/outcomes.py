@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from convoy_controllers.experiment.paths import value_at
 from convoy_crds.experiment_plan import Outcome
 from convoy_crds.experiment_status import Figure, RunFailure
+from convoy_crds.field_paths import value_at
 from convoy_crds.reasons.reason import Reason
 
 MAX_MESSAGE = 256

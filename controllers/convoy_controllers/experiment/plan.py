@@ -40,6 +40,7 @@ def _advance(draft: Draft) -> None:
     plan = draft.status.plan
     cleanup.replaced_attempts(draft)
     registration.keep_engines(draft)
+    draft.edited = plan is not None and registration.is_edited(draft, plan)
     ready = plan is not None and registration.advance(draft, plan) and tuning.advance(draft)
     if ready and running.advance(draft, schedule(draft.spec)):
         analysis.advance(draft)
@@ -50,6 +51,10 @@ def _advance(draft: Draft) -> None:
 def _show_obstacles(draft: Draft) -> None:
     """Show that the spec or the API server keeps jobs from starting."""
     active = [one.name for one in draft.status.runs if not one.ended]
+    if draft.edited:
+        reason = Reasons.PLAN_EDITED
+        draft.obstruct(reason, reason.format(hash=draft.plan_hash))
+        return
     if draft.spec.suspend:
         reason = Reasons.RUNS_SUSPENDED
         draft.wait(ExperimentPhase.SUSPENDED, reason, reason.format(running=len(active)))

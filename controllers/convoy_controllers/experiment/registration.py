@@ -102,6 +102,13 @@ def keep_engines(draft: Draft) -> None:
             return
 
 
+def is_edited(draft: Draft, plan: PlanStatus) -> bool:
+    """Return True if the spec is not the registered one. The API server refuses most edits, but cannot see
+    all changes inside of templates and parameters.
+    """
+    return plan_hash(document(draft.observed, plan.engines)) != plan.hash
+
+
 def _show(draft: Draft) -> None:
     record = steps.record_of(draft, PLAN_STEP) or StepRecord(name=PLAN_STEP, attempt=1)
     job = steps.name_of(draft, record)

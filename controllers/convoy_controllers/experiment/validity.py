@@ -11,12 +11,12 @@ import rfc8785
 from convoy_controllers.experiment import arms, storage, tuning
 from convoy_controllers.experiment.children import simulation_params, used_engines
 from convoy_controllers.experiment.observed import Observed
-from convoy_controllers.experiment.paths import WrongPath
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.experiment_arm import ArmType
 from convoy_crds.experiment_hash import canonical, plan_document
 from convoy_crds.experiment_schedule import combinations, schedule
 from convoy_crds.experiment_status import MAX_BLOCKS, MAX_HYPOTHESES
+from convoy_crds.field_paths import InvalidFieldPath
 from convoy_crds.params import params_error
 from convoy_crds.perturbations import Backend, perturbation_type
 from convoy_crds.reasons.catalogue import Reasons
@@ -130,7 +130,7 @@ def _paths(observed: Observed) -> Iterator[Violation]:
         for one in chosen:
             try:
                 arms.settings(arm, [one])
-            except WrongPath as error:
+            except InvalidFieldPath as error:
                 yield _invalid(where, f"path {one[0]!r} does not fit arm {arm.name!r}: {error}")
 
 

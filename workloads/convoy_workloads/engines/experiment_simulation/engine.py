@@ -7,7 +7,8 @@ import time
 import convoy
 from convoy_workloads.engines.experiment_simulation.params import Params, RunParams, TuneParams
 from convoy_workloads.engines.experiment_simulation.results import plan_of, run_result, tune_result
-from convoy_workloads.engines.experiment_simulation.tuning_state import NoModel, TuningState
+from convoy_workloads.engines.experiment_simulation.tuning_state import TuningState
+from convoy_workloads.engines.no_model import NoModel
 from convoy_workloads.runtime.errors import ParamsError
 from convoy_workloads.simulators.simulator import InvalidSimulation
 from convoy_workloads.simulators.tuning import Tuner

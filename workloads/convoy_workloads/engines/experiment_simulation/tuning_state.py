@@ -19,14 +19,6 @@ _VALUE_BYTES, _FIGURE_BYTES = 600, 32
 """Room for the path and value of one tuned parameter, and for one figure."""
 
 
-class NoModel(torch.nn.Module):
-    """The model of a job that trains none. A checkpoint needs a model, and a model at least one tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("none", torch.zeros(1, dtype=torch.uint8))
-
-
 class TuningState:
     """The log of a tuning, with `state_dict` and `load_state_dict`."""
 
