@@ -43,6 +43,27 @@ class Change:
     offered: float = 0.0
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A limit of a share."""
+
+    share: float
+    lower: bool = False
+    """True if the share must not be below the limit; False if it must not be above."""
+    exact: bool = False
+    """True if the limit leaves no room for the random error of the measurement."""
+
+
+def most(share: float, exact: bool = False) -> Limit:
+    """Return an upper limit."""
+    return Limit(share, exact=exact)
+
+
+def least(share: float, exact: bool = False) -> Limit:
+    """Return a lower limit."""
+    return Limit(share, lower=True, exact=exact)
+
+
 def calibration(found: Figures) -> None:
     """Add the rows of the part."""
     random = np.random.default_rng(_SEED)
@@ -96,9 +117,9 @@ def _same_arms(found: Figures, name: str, draw: Draw, random: np.random.Generato
     differences = draw(random, (REPEATS, 1, 10)) - draw(random, (REPEATS, 1, 10))
     wrong = _decided(verdicts(synthetic.plan(10), differences))
     title = f"equal arms, {name}, 10 blocks: share with a verdict"
-    _add_rate(found, title, wrong, REPEATS, most=ALPHA)
+    _add_rate(found, title, wrong, REPEATS, most(ALPHA))
     if name != "ties":
-        _add_rate(found, f"{title}, not too rare", wrong, REPEATS, least=50 / 1024)
+        _add_rate(found, f"{title}, not too rare", wrong, REPEATS, least(50 / 1024))
 
 
 def _family(found: Figures, random: np.random.Generator) -> None:
@@ -109,7 +130,7 @@ def _family(found: Figures, random: np.random.Generator) -> None:
     for name, differences in (("independent", alone), ("correlated", shared)):
         wrong = _decided(verdicts(document, differences))
         title = f"family of 10 predictions, {name}: share with any wrong verdict"
-        _add_rate(found, title, wrong, REPEATS, most=ALPHA)
+        _add_rate(found, title, wrong, REPEATS, most(ALPHA))
 
 
 def _boundary(found: Figures, random: np.random.Generator) -> None:
@@ -118,11 +139,11 @@ def _boundary(found: Figures, random: np.random.Generator) -> None:
     rows = verdicts(document, random.standard_normal((REPEATS, 10, 10)) - 1.0)
     wrong = sum(Verdict.CONTRADICTED in row for row in rows)
     title = "family of 10 NotWorse, exactly the margin worse: share with any Contradicted"
-    _add_rate(found, title, wrong, REPEATS, most=ALPHA)
+    _add_rate(found, title, wrong, REPEATS, most(ALPHA))
     rows = verdicts(document, random.standard_normal((REPEATS, 10, 10)) - 1.2)
     wrong = sum(Verdict.SUPPORTED in row for row in rows)
     title = "family of 10 NotWorse, more than the margin worse: share with any Supported"
-    _add_rate(found, title, wrong, REPEATS, most=ALPHA)
+    _add_rate(found, title, wrong, REPEATS, most(ALPHA))
 
 
 def _power(found: Figures, blocks: int, family: int, random: np.random.Generator) -> None:
@@ -135,9 +156,9 @@ def _power(found: Figures, blocks: int, family: int, random: np.random.Generator
     rows = verdicts(synthetic.plan(blocks, predictions=family), differences)
     hits = sum(row[0] is Verdict.SUPPORTED for row in rows)
     title = f"announced minimum effect, {blocks} blocks, family of {family}"
-    _add_rate(found, f"{title}: share found", hits, REPEATS // 2, least=POWER - TOLERANCE, exact=True)
+    _add_rate(found, f"{title}: share found", hits, REPEATS // 2, least(POWER - TOLERANCE, exact=True))
     _add_rate(
-        found, f"{title}: share found, not too often", hits, REPEATS // 2, most=POWER + TOLERANCE, exact=True
+        found, f"{title}: share found, not too often", hits, REPEATS // 2, most(POWER + TOLERANCE, exact=True)
     )
 
 
@@ -149,7 +170,7 @@ def _coverage(found: Figures, name: str, draw: Draw, random: np.random.Generator
         low, high = mean_interval(series.tolist(), 1 - ALPHA, 2000, number) or (math.nan, math.nan)
         hits += low <= 0 <= high
     title = f"95 % interval, {name}, 10 blocks: share that contains the truth"
-    _add_rate(found, title, hits, REPEATS // 2, least=0.93)
+    _add_rate(found, title, hits, REPEATS // 2, least(0.93))
 
 
 def _controls(found: Figures, random: np.random.Generator) -> None:
@@ -164,16 +185,15 @@ def _controls(found: Figures, random: np.random.Generator) -> None:
     document = synthetic.plan(10, predictions=3, controls=[same, bad])
     few = FEW_REPEATS // 4
 
-    def rate(name: str, repeats: int, change: Change, *, most: float | None = None, least: float = 1) -> None:
+    def rate(name: str, repeats: int, change: Change, limit: Limit) -> None:
         count = _invalid(document, repeats, change, random)
-        lower = least if most is None else None
-        _add_rate(found, f"{name}: share Invalid", count, repeats, most=most, least=lower)
+        _add_rate(found, f"{name}: share Invalid", count, repeats, limit)
 
-    rate("controls as they should be", FEW_REPEATS, Change(), most=NEGATIVE_ALPHA)
-    rate("an outcome that must be equal differs in one run", few, Change(offered=1e-6))
-    rate("the negative control differs by 6 standard deviations", few, Change(same=6.0))
-    rate("the positive control makes no difference", FEW_REPEATS, Change(bad=0.0), least=1 - ALPHA)
-    rate("the positive control is better", few, Change(bad=1.0))
+    rate("controls as they should be", FEW_REPEATS, Change(), most(NEGATIVE_ALPHA))
+    rate("an outcome that must be equal differs in one run", few, Change(offered=1e-6), least(1))
+    rate("the negative control differs by 6 standard deviations", few, Change(same=6.0), least(1))
+    rate("the positive control makes no difference", FEW_REPEATS, Change(bad=0.0), least(1 - ALPHA))
+    rate("the positive control is better", few, Change(bad=1.0), least(1))
 
 
 def _invalid(document: dict[str, Any], repeats: int, change: Change, random: np.random.Generator) -> int:
@@ -189,31 +209,19 @@ def _invalid(document: dict[str, Any], repeats: int, change: Change, random: np.
     return count
 
 
-def _add_rate(
-    found: Figures,
-    name: str,
-    hits: int,
-    repeats: int,
-    *,
-    most: float | None = None,
-    least: float | None = None,
-    exact: bool = False,
-) -> None:
-    """Add a share with its 95 % interval. The limit `most` or `least` is widened by the random error of a
-    true share of that size, unless it is `exact`.
+def _add_rate(found: Figures, name: str, hits: int, repeats: int, limit: Limit) -> None:
+    """Add a share with its 95 % interval. A limit is widened by the random error of a true share of that
+    size, unless it is exact.
     """
-    limit = most if most is not None else least
-    if limit is None:
-        raise ValueError(f"{name}: a share needs a limit")
-    error = 0.0 if exact else _ERRORS * math.sqrt(limit * (1 - limit) / repeats)
-    target = min(1.0, limit + error) if most is not None else limit - error
+    error = 0.0 if limit.exact else _ERRORS * math.sqrt(limit.share * (1 - limit.share) / repeats)
+    target = limit.share - error if limit.lower else limit.share + error
     interval = stats.binomtest(hits, repeats).proportion_ci(0.95, "wilson")
     metric = Metric(
         name,
         "share",
         round(target, 4),
         kind="simulated",
-        higher_is_better=least is not None,
+        higher_is_better=limit.lower,
         spread=f"95 % interval {interval.low:.3f} to {interval.high:.3f}, {repeats} experiments",
     )
     found.add(metric, hits / repeats)
