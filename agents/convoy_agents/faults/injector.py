@@ -98,7 +98,7 @@ class FaultInjector:
         if message.WhichOneof("body") == "inject_fault":
             self._spawn(self._inject(from_wire(message.inject_fault)))
         else:
-            self._spawn(self._undo_ordered(message.undo_fault.id))
+            self._spawn(self._undo_ordered(message.undo_fault))
 
     def reports(self, again: bool) -> list[hub_pb2.FaultReport]:
         """Return the reports that have changed since the last call. `again` must be True at the start of a
@@ -182,26 +182,28 @@ class FaultInjector:
             await self._settle(fault)
         self._changed.set()
 
-    async def _undo_ordered(self, fault_id: str) -> None:
+    async def _undo_ordered(self, order: hub_pb2.UndoFault) -> None:
         async with self._lock:
-            running, record = self._running.get(fault_id), self._records.get(fault_id)
+            running, record = self._running.get(order.id), self._records.get(order.id)
             if running is not None:
                 running.why = running.why or "the operator ended it"
                 await self._undo(running)
             elif record is not None:
                 self._publish(record)
             else:
-                unknown = hub_pb2.FaultReport(
-                    id=fault_id,
-                    state=hub_pb2.FaultReport.REFUSED,
-                    message="this agent has no fault of this id",
+                # The node was rebooted, or the order to inject never arrived. Nothing is left to undo.
+                self._due[order.id] = hub_pb2.FaultReport(
+                    id=order.id,
+                    pod_uid=order.pod_uid,
+                    state=hub_pb2.FaultReport.UNDONE,
+                    message="this agent knows no fault of this id",
+                    undone_unix_ms=_now_ms(),
                 )
-                self._due[fault_id] = unknown
                 self._wake()
 
     async def _tick(self, running: _Running) -> None:
         now, fault = self._around.clock(), running.fault
-        if not running.why and now >= running.ends:
+        if not running.why and fault.active and now >= running.ends:
             running.why = "its time is over"
         running.why = running.why or self._target_refusal(fault.order)
         if running.why:
@@ -262,14 +264,9 @@ class FaultInjector:
             await _finished(running.fault.undo)
         except TargetGone:
             pass
-        except (FaultError, OSError) as error:
-            running.retry = running.retry or Backoff(UNDO_RETRY_SECONDS, MAX_UNDO_RETRY_SECONDS)
-            running.retry_at = self._around.clock() + running.retry.next()
-            record.message = f"cannot be undone, the agent tries again: {error}"
-            log.error("fault not undone, will retry", why=str(error), **_named(record))
-            metrics.FAULTS.labels("undo_failed").inc()
-            self._publish(record)
-            self._count()
+        except Exception as error:
+            # Whatever the error is: try again, and undo the other faults.
+            self._retry(running, error)
             return False
         del self._running[record.order.id]
         self._count()
@@ -280,6 +277,17 @@ class FaultInjector:
             metrics.FAULTS.labels("undone").inc()
             self._publish(record)
         return True
+
+    def _retry(self, running: _Running, error: Exception) -> None:
+        """Report that a fault could not be undone, and try again later."""
+        record = running.fault.record
+        running.retry = running.retry or Backoff(UNDO_RETRY_SECONDS, MAX_UNDO_RETRY_SECONDS)
+        running.retry_at = self._around.clock() + running.retry.next()
+        record.message = f"cannot be undone, the agent tries again: {error}"
+        log.error("fault not undone, will retry", why=str(error), exc_info=error, **_named(record))
+        metrics.FAULTS.labels("undo_failed").inc()
+        self._publish(record)
+        self._count()
 
     def _save(self, record: Record) -> None:
         """Write a record that only tells the next agent what is over. If that fails, log it and continue."""

@@ -146,7 +146,7 @@ class FaultOrders:
 
 def _message(command: FaultCommand) -> wire.HubMessage:
     if not isinstance(command, InjectFault):
-        return wire.HubMessage(undo_fault=wire.UndoFault(id=command.id))
+        return wire.HubMessage(undo_fault=wire.UndoFault(id=command.id, pod_uid=command.pod_uid))
     order = wire.InjectFault(
         id=command.id,
         pod_uid=command.pod_uid,
