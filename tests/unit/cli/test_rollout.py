@@ -171,7 +171,7 @@ def test_status_watches_until_the_end(
     def watch(*_: Any) -> Iterator[Any]:
         yield from (job.to_dict() for job in later)
 
-    monkeypatch.setattr("convoy.client.jobs.watch_object", watch)
+    monkeypatch.setattr("convoy.client.awaited.watch_object", watch)
     result, _ = convoy(later[0], "status", "llm", "--timeout", "9")
     lines = result.output.splitlines()
     assert result.exit_code == code and len(lines) == len(words)

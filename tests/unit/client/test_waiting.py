@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.crds.experiments import make_experiment
 
 from convoy.client.errors import JobEnded, JobFailed
 from convoy.client.waiting import (
@@ -12,9 +13,11 @@ from convoy.client.waiting import (
     SERVING_CONDITIONS,
     check_target,
     describe,
+    experiment_end,
     has_reached,
     serving,
 )
+from convoy_crds.experiment import Experiment
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 
@@ -100,6 +103,8 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
         ConditionType.READY,
         ConditionType.QUALIFIED,
         ConditionType.ACTING,
+        ConditionType.REGISTERED,
+        ConditionType.PLAN_KEPT,
     }
     every = {value for name, value in vars(ConditionType).items() if name.isupper()}
     assert every == CONDITIONS | SERVING_CONDITIONS | others
@@ -122,3 +127,24 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
 )
 def test_a_state_is_described(about: TrainingJob, words: str) -> None:
     assert describe(about) == words
+
+
+@pytest.mark.parametrize(
+    ("status", "ended", "words"),
+    [
+        ({}, False, "no operator has reconciled it yet"),
+        ({"phase": "Running", "progress": "4/9"}, False, "it is Running, 4/9 blocks have ended"),
+        (
+            {"phase": "Pending", "reason": "R", "message": "m"},
+            False,
+            "it is Pending, no blocks have ended (R): m",
+        ),
+        ({"phase": "Failed"}, True, "it is Failed"),
+        ({"phase": "Invalid"}, True, "it is Invalid"),
+        ({"phase": "Succeeded"}, True, "it is Succeeded"),
+    ],
+)
+def test_the_end_of_an_experiment_is_waited_for(status: dict[str, Any], ended: bool, words: str) -> None:
+    found = Experiment.model_validate({**make_experiment().to_dict(), "status": status})
+    goal = experiment_end()
+    assert goal.reached(found) is ended and goal.describe(found).startswith(words)

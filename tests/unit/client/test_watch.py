@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from convoy.client import jobs
+from convoy.client import awaited
 from convoy.client.errors import ApiError, Forbidden, Unreachable, WaitTimeout
 from convoy.client.training_jobs import TrainingJobs
 from convoy.client.watch import WATCH_SECONDS, watch_object
@@ -93,14 +93,14 @@ def test_a_timeout_names_the_last_state_and_the_last_error(
     body = {"metadata": {"name": "job", "uid": "u"}, "spec": spec, "status": {"phase": "Running"}}
 
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(jobs, "time", clock)
+    monkeypatch.setattr(awaited, "time", clock)
 
     def going(*_: Any) -> Iterator[Any]:
         yield body
         clock.monotonic = lambda: 6.0
         raise Unreachable("away")
 
-    monkeypatch.setattr(jobs, "watch_object", going)
+    monkeypatch.setattr(awaited, "watch_object", going)
     api: Any = Server()
     with pytest.raises(WaitTimeout, match="job is not Complete after 5 s: it is Running; last error: away"):
         TrainingJobs(api).wait("job", timeout=5)

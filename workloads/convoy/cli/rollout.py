@@ -9,7 +9,7 @@ import typer
 from convoy.cli.cluster import Context, Failure, Namespace, connect
 from convoy.cli.jobs import ServingJobName
 from convoy.cli.table import new_table, print_table
-from convoy.client.jobs import WAIT_SECONDS
+from convoy.client.awaited import WAIT_SECONDS
 from convoy.client.rollout import RolloutState, state, use_of
 
 app = typer.Typer(

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from convoy_crds.experiment import Experiment
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.trainingjob import TrainingJob
 
@@ -99,10 +100,10 @@ class RolloutHalted(ConvoyError):
 
 class WaitTimeout(ConvoyError, TimeoutError):
     """Raised if the awaited condition did not occur before the timeout. `job` is the last known state of
-    the job, or None if the job was never read.
+    the job or Experiment, or None if it was never read.
     """
 
-    def __init__(self, message: str, job: TrainingJob | ServingJob | None) -> None:
+    def __init__(self, message: str, job: TrainingJob | ServingJob | Experiment | None) -> None:
         super().__init__(message)
         self.job = job
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from convoy.client import output, rollout, waiting
 from convoy.client.api import Api
+from convoy.client.awaited import WAIT_SECONDS
 from convoy.client.errors import NotFound, Refused
-from convoy.client.jobs import WAIT_SECONDS, Jobs
+from convoy.client.jobs import Jobs
 from convoy.client.log_follower import LogFollower, PodLogs
 from convoy.client.pod_logs import Notify, check_number, log_lines, pod_log, read_in_turn
 from convoy_crds.kind import Kind

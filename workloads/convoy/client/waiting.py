@@ -10,13 +10,15 @@ from typing import Generic, TypeVar
 from convoy.client.errors import JobEnded, JobFailed
 from convoy_crds.condition_doc import EVENTS
 from convoy_crds.conditions import CONDITION_DOCS
+from convoy_crds.experiment import Experiment
+from convoy_crds.experiment_status import EXPERIMENT_ENDED
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
-J = TypeVar("J", TrainingJob, ServingJob)
-"""The model of a kind of jobs."""
+J = TypeVar("J", TrainingJob, ServingJob, Experiment)
+"""The model of a kind whose objects reach a state that a program waits for."""
 
 
 def _conditions_of(kind: str) -> frozenset[str]:
@@ -39,6 +41,20 @@ class Goal(Generic[J]):
     """(job) -> True if the job is in this state. Raises an error if the job can no longer reach it."""
     describe: Callable[[J], str]
     """(job) -> a sentence about the job's present state."""
+
+
+def experiment_end() -> Goal[Experiment]:
+    """Return the goal that an Experiment has ended, in whatever phase."""
+    return Goal("at its end", lambda found: found.status.phase in EXPERIMENT_ENDED, describe_experiment)
+
+
+def describe_experiment(found: Experiment) -> str:
+    """Return the state of an Experiment as a sentence."""
+    status = found.status
+    if status.phase is None:
+        return "no operator has reconciled it yet"
+    why = f" ({status.reason}): {status.message}" if status.reason else ""
+    return f"it is {status.phase}, {status.progress or 'no'} blocks have ended{why}"
 
 
 def training(until: str) -> Goal[TrainingJob]:
