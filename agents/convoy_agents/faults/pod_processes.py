@@ -106,9 +106,8 @@ class Container:
     def capacity(self) -> float:
         """Return the number of processors that the container can use: its limit, its pod's, or the node's."""
         pod = Container(self.view, str(Path(self.path).parent))
-        return min(
-            float(os.cpu_count() or 1), *(one for one in (self.cores(), pod.cores()) if one is not None)
-        )
+        limits = [one for one in (self.cores(), pod.cores()) if one is not None]
+        return min([float(os.cpu_count() or 1), *limits])
 
     def cpu_seconds(self) -> float:
         """Return the processor time that the container has used. Raises TargetGone after its end."""

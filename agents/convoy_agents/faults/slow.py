@@ -76,6 +76,9 @@ class Slow(Fault):
 
     def _limit(self, found: Iterable[Container]) -> None:
         quotas = self.record.undo.setdefault("quotas", {})
+        if self.order.magnitude == 1:  # Not even peaks may be cut off.
+            self.active = True
+            return
         for one in found:
             if one.path not in quotas:
                 with contextlib.suppress(TargetGone):

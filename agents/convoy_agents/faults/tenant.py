@@ -41,8 +41,6 @@ class Tenant(Fault):
 
     def start(self, target: Target) -> None:
         """Start the processes in the container of the pod's ranks."""
-        if not self.order.magnitude:
-            raise FaultError("magnitude: a tenant that uses nothing is no fault")
         self._container = ranks_container(self.around.node, target.pod_uid)
         self._capacity = self._container.capacity()
         self._launch()
@@ -70,7 +68,7 @@ class Tenant(Fault):
 
     def _launch(self) -> None:
         cores = self.order.magnitude * self._capacity
-        number = max(1, math.ceil(cores))
+        number = math.ceil(cores)  # With magnitude 0 there is none.
         self._helpers = [Helper(PROGRAM, str(cores / number)) for _ in range(number)]
         proc = self.around.node.proc
         self.record.undo["helpers"] = [(one.pid, start_time(proc, one.pid)) for one in self._helpers]

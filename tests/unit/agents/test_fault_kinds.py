@@ -96,6 +96,25 @@ def test_a_slow_node_slows_all_pods_of_the_experiment_there(node: FaultNode) -> 
     assert node.quota(uid="other").split()[0] == node.quota().split()[0] != "20000"
 
 
+def test_a_neutral_magnitude_changes_nothing(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenant, "Helper", None)
+    before = node.quota()
+    slow_rank = Slow(record(Kind.SLOW_RANK, 1.0), node.around)
+    nobody = Tenant(record(Kind.TENANT, 0.0), node.around)
+    for fault in (slow_rank, nobody):
+        fault.start(TARGET)
+    node.now += 4.0
+    node.use("main", 0.8 * 4.0)
+    for fault in (slow_rank, nobody):
+        fault.keep(TARGET)
+        assert fault.active
+    node.now += 1.0
+    node.use("main", 0.8 * 5.0)
+    slow_rank.keep(TARGET)
+    assert (node.quota(), nobody.record.achieved) == (before, 0.0)
+    assert slow_rank.record.achieved == pytest.approx(1.0)
+
+
 def test_a_lower_limit_of_the_pod_stays(node: FaultNode) -> None:
     container = pod_processes.ranks_container(node.around.node, UID)
     container.limit_cores(0.1)
