@@ -15,11 +15,15 @@ class Params(Model):
     """A service, its requests, and the policy that decides its number of replicas."""
 
     policy: Annotated[Policy, Field(discriminator="name")] = Field(default_factory=HpaPolicy)
+    """Policy that decides the number of replicas. Its `name` selects it; the default is `hpa`."""
     workload: Annotated[Workload, Field(discriminator="name")] = Field(default_factory=BurstyWorkload)
+    """Requests of the run. Their `name` is `bursty`, the default, or `trace`."""
     seconds: Annotated[int, Field(ge=60, le=86_400)] = 10_800
     """Length of the run in virtual seconds."""
     min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Smallest number of replicas."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 40
+    """Largest number of replicas."""
     initial_replicas: Annotated[int, Field(ge=1, le=1000)] = 4
     """Number of replicas that are ready at the start."""
     service_seconds: Annotated[float, Field(gt=0, le=60)] = 0.2

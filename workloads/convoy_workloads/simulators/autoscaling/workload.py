@@ -30,7 +30,9 @@ class BurstyWorkload(Model):
     amplitude: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Amplitude of the wave, as a fraction of `rate`."""
     period_seconds: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
+    """Length of one wave."""
     bursts_per_hour: Annotated[float, Field(ge=0, le=3600)] = 4.0
+    """Mean number of bursts in an hour."""
     burst_factor: Annotated[float, Field(ge=1, le=100)] = 3.0
     """Factor by which a burst multiplies the rate at its top."""
     burst_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
@@ -46,6 +48,7 @@ class TraceWorkload(Model):
     counts: Annotated[list[Annotated[float, Field(ge=0, le=1e6)]], Field(min_length=2, max_length=10_000)]
     """Number of requests in each interval of the trace."""
     interval_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Length of one interval of the trace."""
     scale: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Factor for all rates."""
 

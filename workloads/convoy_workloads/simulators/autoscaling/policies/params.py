@@ -15,10 +15,9 @@ class HpaPolicy(Model):
 
     name: Literal["hpa"] = "hpa"
     metric: Literal["cpu", "inFlight"] = "cpu"
+    """Processor use of a replica, or its requests that wait or are served."""
     target: Annotated[float, Field(gt=0, le=100_000)] = 80.0
-    """Percent of the processor's core for `cpu`. Requests of each replica, that wait or are served, for
-    `inFlight`.
-    """
+    """Mean of all replicas: percent of a processor core for `cpu`, number of requests for `inFlight`."""
     tolerance: Annotated[float, Field(ge=0, le=10)] = 0.1
     """Relative deviation from the target that causes no change."""
     downscale_stabilization_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
@@ -32,6 +31,7 @@ class StaticPolicy(Model):
 
     name: Literal["static"]
     replicas: Annotated[int, Field(ge=1, le=1000)]
+    """Number of replicas, within the limits."""
 
 
 class RandomPolicy(Model):
@@ -39,6 +39,7 @@ class RandomPolicy(Model):
 
     name: Literal["random"]
     hold_seconds: Annotated[int, Field(ge=15, le=3600)] = 60
+    """Time for which a drawn number stays."""
 
 
 class ForecastPolicy(Model):
