@@ -41,6 +41,7 @@ generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stub
 	@$(BIN)/python -m e2e.bench.report
 	@$(BIN)/python -m convoy_agents.wire.generate
 	@$(BIN)/python -m convoy_workloads.engines.catalogue
+	@$(BIN)/python -m convoy_workloads.simulators.page
 	@$(BIN)/python -m e2e.metrics_page
 	@$(BIN)/python -m e2e.compat.page
 
@@ -63,6 +64,7 @@ lint-checks:
 	@$(BIN)/python -m e2e.bench.report --check
 	@$(BIN)/python -m convoy_agents.wire.generate --check
 	@$(BIN)/python -m convoy_workloads.engines.catalogue --check
+	@$(BIN)/python -m convoy_workloads.simulators.page --check
 	@$(BIN)/python -m e2e.metrics_page --check
 	@$(BIN)/python -m e2e.compat.page --check
 
