@@ -37,11 +37,20 @@ _FIXED = (
 """Fields of the spec that make up the plan. They never change."""
 
 
+_NAMED = ("arms", "outcomes", "perturbations", "predictions")
+"""Lists whose items have names. CEL compares such lists without their order."""
+
+
 def _unchanged() -> str:
-    return " && ".join(
+    fields = [
         f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
         for name in _FIXED
-    )
+    ]
+    orders = [
+        f"(!has(self.{name}) || self.{name}.map(i, i.name) == oldSelf.{name}.map(i, i.name))"
+        for name in _NAMED
+    ]
+    return " && ".join((*fields, *orders))
 
 
 class ExperimentSpec(Model):

@@ -42,7 +42,7 @@ EXPERIMENT_CONDITIONS: tuple[ConditionDoc, ...] = (
         _EXPERIMENT,
         ConditionType.PLAN_KEPT,
         "All Engines have had the images of the plan since its registration. Once False, it stays False.",
-        (Reasons.PLAN_KEPT, Reasons.ENGINE_CHANGED),
+        (Reasons.PLAN_KEPT, Reasons.ENGINE_CHANGED, Reasons.PLAN_EDITED),
         "experiment-plan",
     ),
     ConditionDoc(

@@ -37,6 +37,12 @@ class ExperimentReasons:
         "may have run with another image: check the report, or create an experiment with another name",
         warning=True,
     )
+    PLAN_EDITED = Reason(
+        "PlanEdited",
+        "the spec differs from the registered plan {hash}: undo the edit, or create an experiment with "
+        "another name. Until then, no job starts",
+        warning=True,
+    )
     TUNING = Reason("Tuning", "{left} of {all} arms are not tuned yet; {running} of them are being tuned")
     TUNING_FAILED = Reason(
         "TuningFailed",

@@ -358,3 +358,16 @@ def test_a_store_that_fills_up_delays_the_analysis_and_loses_nothing() -> None:
     lab.settle()
     lab.analyse()
     assert lab.status.phase == "Succeeded"
+
+
+def test_an_edit_that_the_api_server_did_not_see_stops_new_runs_until_it_is_undone() -> None:
+    lab = running()
+    before = lab.raw
+    lab.raw = {**before, "seed": 9}
+    succeed(lab, lab.active[0])
+    assert (lab.status.phase, lab.status.reason) == ("Running", "PlanEdited")
+    assert lab.active == []
+    lab.raw = before
+    lab.settle()
+    assert lab.status.reason == "BlocksRunning"
+    assert len(lab.active) == 1
