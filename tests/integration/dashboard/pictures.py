@@ -11,7 +11,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from tests.integration.dashboard import chat, llama, samples
+from tests.integration.dashboard import chat, llama, samples, trial
 from tests.integration.dashboard.conftest import ROOT, Browser, Cluster, Process, eventually
 from tests.integration.dashboard.times import at
 
@@ -50,6 +50,7 @@ PICTURES = (
     Picture("phone", "/", "node-10", 390, 1300, dark=True),
     Picture("job-dark", f"/jobs/default/{llama.NAME}", "NodeLost", 1280, 1930, dark=True),
     Picture("serving", "/serving/default/chat", "ran in all replicas", 1280, 1900),
+    Picture("experiment", f"/experiments/default/{trial.NAME}", "offered requests", 1280, 1560),
     Picture("node", "/nodes/node-06", "sweep-64", 1280, 1240),
 )
 

@@ -130,15 +130,17 @@ def _plot(points: Sequence[Sequence[float]], x_axis: Options, unit: str, colour:
     }
 
 
-def rows_plot(labels: Sequence[str], unit: str, series: Sequence[Options]) -> Options:
-    """Return a plot with one row for each label. A point is a value and the number of its row."""
+def rows_plot(labels: Sequence[str], axis: str, series: Sequence[Options]) -> Options:
+    """Return a plot with one row for each label. A point is a value and the number of its row. `axis`: name
+    of the axis of the values.
+    """
     options = _common()
     names = list(dict.fromkeys(one["name"] for one in series))
     return {
         **options,
         "tooltip": {**options["tooltip"], "trigger": "item"},
         "legend": {"textStyle": {"color": GREY}, "top": 0, "data": names},
-        "xAxis": _x_axis(unit, type="value", scale=True),
+        "xAxis": _x_axis(axis, type="value", scale=True),
         "yAxis": _axis(type="category", data=list(labels), inverse=True),
         "grid": {**options["grid"], "bottom": 30},
         "series": list(series),

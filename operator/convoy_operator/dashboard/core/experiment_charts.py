@@ -82,7 +82,8 @@ def forest_charts(experiment: Experiment) -> list[RowChart]:
         if known:
             shown = known[:MAX_ROWS]
             labels = [f"{one.prediction}, {verdict_title(experiment, one)}" for one in shown]
-            options = rows_plot(labels, outcome.unit, _forest(shown))
+            unit = f" ({outcome.unit})" if outcome.unit else ""
+            options = rows_plot(labels, f"effect{unit}; above 0 the candidate is better", _forest(shown))
             found.append(RowChart(f"Effect on {outcome.name}", len(shown), options, len(known) - len(shown)))
     return found
 

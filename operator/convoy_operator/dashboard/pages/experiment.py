@@ -45,9 +45,7 @@ class ExperimentPage(OneJobPage[Experiment]):
         self._controls = self._table(
             "Controls", "controls", experiment.CONTROLS, "The controls are checked at the end."
         )
-        self._medians = self._table(
-            "Medians so far", "medians", experiment.MEDIANS, "The experiment has no arms."
-        )
+        self._medians = self._table("Medians", "medians", experiment.MEDIANS, "The experiment has no arms.")
         self._values = RowCharts("Values of all runs")
         self._failures = self._table("Failed runs", "failures", experiment.FAILURES, "No run has failed.")
         self._runs = self._table("Present runs", "runs", experiment.RUNS, "No run is in progress.")
