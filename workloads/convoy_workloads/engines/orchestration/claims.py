@@ -154,7 +154,7 @@ def _lag(valid: Sequence[Finished]) -> Decision:
     tuned = next(one for one in found[TUNED] if one.magnitude == own.magnitude)
     advantage, left = own.effect or 0.0, tuned.effect or 0.0
     text = (
-        f"at a lag of {own.magnitude:g} s the advantage is {advantage:.3g} percentage points of late requests "
+        f"at a lag of {own.magnitude:g} s the advantage is {advantage:.3g} points of late requests "
         f"over the own comparator and {left:.3g} over the tuned autoscaler"
     )
     if own.low is None or own.low <= 0:
