@@ -12,7 +12,7 @@ from typing import Any
 from convoy_agents.faults.error import FaultError, TargetGone
 from convoy_agents.faults.fault import Fault, Surroundings, Target
 from convoy_agents.faults.injector import KINDS
-from convoy_agents.faults.pod_processes import NodeView
+from convoy_agents.faults.pod_processes import NodeFolders
 from convoy_agents.faults.record import Order, Record
 from convoy_agents.faults.rules import order_refusal
 from convoy_crds.perturbations import PerturbationKind
@@ -21,7 +21,7 @@ from e2e.cluster.cluster import Cluster
 TICK_SECONDS = 0.25
 MAX_SECONDS = 3600.0
 """Longest time of a fault. Its block ends earlier."""
-MACHINE = NodeView(Path("/sys/fs/cgroup"), Path("/proc"))
+MACHINE = NodeFolders(Path("/sys/fs/cgroup"), Path("/proc"))
 """The machine, whose processes include those of all nodes."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convoy_agents.csi import mounts
-from convoy_agents.faults.pod_processes import NodeView
+from convoy_agents.faults.pod_processes import NodeFolders
 from convoy_agents.faults.record import Record
 
 
@@ -30,7 +30,7 @@ class Target:
 class Surroundings:
     """The parts of the node that faults use."""
 
-    node: NodeView
+    node: NodeFolders
     kubelet_dir: Path
     save: Callable[[Record], None]
     """Writes a record to disk. It returns when the record is there."""

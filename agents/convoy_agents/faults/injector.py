@@ -18,7 +18,7 @@ from convoy_agents.faults.error import FaultError, TargetGone
 from convoy_agents.faults.fault import Fault, Surroundings, Target
 from convoy_agents.faults.kill import KillRank
 from convoy_agents.faults.link import LinkLimit
-from convoy_agents.faults.pod_processes import NodeView
+from convoy_agents.faults.pod_processes import NodeFolders
 from convoy_agents.faults.record import Order, Record, Records, from_wire
 from convoy_agents.faults.rules import order_refusal, target_refusal
 from convoy_agents.faults.slow import Slow
@@ -353,7 +353,7 @@ def assemble(
 ) -> FaultInjector:
     """Build the injector of an agent."""
     records = Records(settings.run_dir / "faults", KINDS)
-    node = NodeView.at(settings.node_root, Path("/proc"))
+    node = NodeFolders.at(settings.node_root, Path("/proc"))
     around = Surroundings(node, settings.kubelet_dir, records.save)
     return FaultInjector(settings.fault_injection, records, around, pods, wake)
 

@@ -30,7 +30,7 @@ _NO_LIMIT = 2**60
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeFolders:
     """The folders of the node that the agent sees."""
 
     cgroups: Path
@@ -39,8 +39,8 @@ class NodeView:
     """The process file system of the node's process namespace."""
 
     @classmethod
-    def at(cls, root: Path, proc: Path) -> NodeView:
-        """Return the view of a node by its root folder and its process file system."""
+    def at(cls, root: Path, proc: Path) -> NodeFolders:
+        """Return the folders of a node, by its root folder and its process file system."""
         return cls(root / "sys/fs/cgroup", proc)
 
     @property
@@ -66,12 +66,12 @@ class NodeView:
 class Container:
     """The control group of one container, relative to each hierarchy."""
 
-    view: NodeView
+    node: NodeFolders
     path: str
 
     def folder(self, controller: str = "cpu") -> Path:
         """Return the container's folder in a controller's hierarchy."""
-        return self.view.hierarchy(controller) / self.path
+        return self.node.hierarchy(controller) / self.path
 
     @property
     def exists(self) -> bool:
@@ -96,7 +96,7 @@ class Container:
         known = self.cores()
         if known is None or cores < known:
             quota = max(MIN_QUOTA_US, int(cores * self._period()))
-            self.set_quota(str(quota) if self.view.version == 1 else f"{quota} {self._period()}")
+            self.set_quota(str(quota) if self.node.version == 1 else f"{quota} {self._period()}")
 
     def cores(self) -> float | None:
         """Return the number of processors to which the container itself is limited; None without a limit."""
@@ -105,13 +105,13 @@ class Container:
 
     def capacity(self) -> float:
         """Return the number of processors that the container can use: its limit, its pod's, or the node's."""
-        pod = Container(self.view, str(Path(self.path).parent))
+        pod = Container(self.node, str(Path(self.path).parent))
         limits = [one for one in (self.cores(), pod.cores()) if one is not None]
         return min([float(os.cpu_count() or 1), *limits])
 
     def cpu_seconds(self) -> float:
         """Return the processor time that the container has used. Raises TargetGone after its end."""
-        if self.view.version == 1:
+        if self.node.version == 1:
             return int(_read(self.folder("cpuacct") / "cpuacct.usage")) / 1e9
         lines = dict(line.split() for line in _read(self.folder() / "cpu.stat").splitlines())
         return int(lines["usage_usec"]) / 1e6
@@ -121,7 +121,7 @@ class Container:
         folder = self.folder("memory")
         limit_file, use_file = (
             ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            if self.view.version == 1
+            if self.node.version == 1
             else ("memory.max", "memory.current")
         )
         limit = _read(folder / limit_file)
@@ -142,16 +142,16 @@ class Container:
 
     @property
     def _quota_file(self) -> str:
-        return "cpu.cfs_quota_us" if self.view.version == 1 else "cpu.max"
+        return "cpu.cfs_quota_us" if self.node.version == 1 else "cpu.max"
 
     def _period(self) -> int:
-        if self.view.version == 1:
+        if self.node.version == 1:
             return int(_read(self.folder() / "cpu.cfs_period_us"))
         words = self.quota().split()
         return int(words[1]) if len(words) > 1 else PERIOD_US
 
 
-def containers(view: NodeView, pod_uid: str) -> list[Container]:
+def containers(node: NodeFolders, pod_uid: str) -> list[Container]:
     """Return the containers of a pod, its sandbox included. Raises TargetGone if the pod has no group, and
     FaultError if the agent cannot see the node's processes.
     """
@@ -159,32 +159,32 @@ def containers(view: NodeView, pod_uid: str) -> list[Container]:
         raise FaultError(
             "the agent has a process namespace of its own: set the chart's value faultInjection.enabled"
         )
-    top = view.hierarchy("cpu")
+    top = node.hierarchy("cpu")
     group = _pod_folder(top, pod_uid)
     if group is None:
         raise TargetGone(f"pod {pod_uid} has no control group on this node")
     folders = sorted(path for path in group.iterdir() if path.is_dir())
-    return [Container(view, str(path.relative_to(top))) for path in folders]
+    return [Container(node, str(path.relative_to(top))) for path in folders]
 
 
-def ranks_container(view: NodeView, pod_uid: str) -> Container:
+def ranks_container(node: NodeFolders, pod_uid: str) -> Container:
     """Return the container that runs a pod's ranks. Raises FaultError if none runs."""
-    for one in containers(view, pod_uid):
-        if any(_comm(view, pid).startswith("rank-") for pid in one.pids()):
+    for one in containers(node, pod_uid):
+        if any(_comm(node, pid).startswith("rank-") for pid in one.pids()):
             return one
     raise FaultError(f"no rank of pod {pod_uid} runs, or the agent does not see it (hostPID)")
 
 
-def rank_pid(view: NodeView, pod_uid: str, rank: int) -> int | None:
+def rank_pid(node: NodeFolders, pod_uid: str, rank: int) -> int | None:
     """Return the process of a rank, by its number in the job; None while it does not run."""
-    for one in containers(view, pod_uid):
+    for one in containers(node, pod_uid):
         for pid in one.pids():
-            if _comm(view, pid) == f"rank-{rank}":
+            if _comm(node, pid) == f"rank-{rank}":
                 return pid
     return None
 
 
-def kill_process(view: NodeView, pod_uid: str, pid: int) -> bool:
+def kill_process(node: NodeFolders, pod_uid: str, pid: int) -> bool:
     """Send SIGKILL to a process of a pod. Return False if the process is no longer in the pod.
 
     The descriptor names this process even if its number is used again. So the check of the pod comes second.
@@ -194,7 +194,7 @@ def kill_process(view: NodeView, pod_uid: str, pid: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if not any(pid in one.pids() for one in containers(view, pod_uid)):
+        if not any(pid in one.pids() for one in containers(node, pod_uid)):
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except ProcessLookupError:
@@ -225,9 +225,9 @@ def _pids(group: Path) -> Iterator[int]:
                 yield int(word)
 
 
-def _comm(view: NodeView, pid: int) -> str:
+def _comm(node: NodeFolders, pid: int) -> str:
     try:
-        return (view.proc / str(pid) / "comm").read_text().strip()
+        return (node.proc / str(pid) / "comm").read_text().strip()
     except OSError:
         return ""
 

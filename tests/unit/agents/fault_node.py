@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convoy_agents.faults.fault import Surroundings
-from convoy_agents.faults.pod_processes import NodeView
+from convoy_agents.faults.pod_processes import NodeFolders
 from convoy_agents.faults.record import Record
 
 UID = "1a2b-3c4d"
@@ -25,7 +25,7 @@ class FaultNode:
     def __post_init__(self) -> None:
         self.cgroups, self.proc = self.root / "sys/fs/cgroup", self.root / "proc"
         self.around = Surroundings(
-            NodeView.at(self.root, self.proc), self.root / "kubelet", self._save, lambda: self.now
+            NodeFolders.at(self.root, self.proc), self.root / "kubelet", self._save, lambda: self.now
         )
         if self.version == 2:
             self.cgroups.mkdir(parents=True)

@@ -14,7 +14,7 @@ from convoy_agents.faults import injector
 from convoy_agents.faults.error import FaultError, TargetGone
 from convoy_agents.faults.fault import Fault, Surroundings, Target
 from convoy_agents.faults.injector import DISABLED, FaultInjector
-from convoy_agents.faults.pod_processes import NodeView
+from convoy_agents.faults.pod_processes import NodeFolders
 from convoy_agents.faults.record import Order, Records
 from convoy_agents.pods.state import PodState
 from convoy_agents.wire import hub_pb2
@@ -61,7 +61,7 @@ class Node:
 
     async def start(self, *, enabled: bool = True) -> FaultInjector:
         records = Records(self.folder / "faults", injector.KINDS)
-        view = NodeView.at(self.folder, self.folder)
+        view = NodeFolders.at(self.folder, self.folder)
         around = Surroundings(view, self.folder, records.save, lambda: self.now)
         self.agent = FaultInjector(enabled, records, around, lambda: self.pods, self.due.set)
         await self.agent.recover()
