@@ -170,7 +170,7 @@ def containers(node: NodeFolders, pod_uid: str) -> list[Container]:
 def ranks_container(node: NodeFolders, pod_uid: str) -> Container:
     """Return the container that runs a pod's ranks. Raises FaultError if none runs."""
     for one in containers(node, pod_uid):
-        if any(_comm(node, pid).startswith("rank-") for pid in one.pids()):
+        if any(_rank(node, pid) is not None for pid in one.pids()):
             return one
     raise FaultError(f"no rank of pod {pod_uid} runs, or the agent does not see it (hostPID)")
 
@@ -178,8 +178,10 @@ def ranks_container(node: NodeFolders, pod_uid: str) -> Container:
 def rank_pid(node: NodeFolders, pod_uid: str, rank: int) -> int | None:
     """Return the process of a rank, by its number in the job; None while it does not run."""
     for one in containers(node, pod_uid):
-        for pid in one.pids():
-            if _comm(node, pid) == f"rank-{rank}":
+        found = [pid for pid in one.pids() if _rank(node, pid) == str(rank)]
+        # Processes that the rank has forked look the same, so take the one that none of them has forked.
+        for pid in found:
+            if _parent(node, pid) not in found:
                 return pid
     return None
 
@@ -225,11 +227,29 @@ def _pids(group: Path) -> Iterator[int]:
                 yield int(word)
 
 
-def _comm(node: NodeFolders, pid: int) -> str:
+def _rank(node: NodeFolders, pid: int) -> str | None:
+    """Return the number of the rank that a process belongs to; None if it belongs to none.
+
+    The launcher names a rank that it forks. One that it executes has the number in its environment.
+    """
+    process = node.proc / str(pid)
     try:
-        return (node.proc / str(pid) / "comm").read_text().strip()
+        name = (process / "comm").read_text().strip()
+        if name.startswith("rank-"):
+            return name.removeprefix("rank-")
+        for one in (process / "environ").read_bytes().split(b"\0"):
+            if one.startswith(b"RANK="):
+                return one.removeprefix(b"RANK=").decode(errors="replace")
     except OSError:
-        return ""
+        pass
+    return None
+
+
+def _parent(node: NodeFolders, pid: int) -> int:
+    """Return the parent of a process; 0 if the process has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int((node.proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def _read(path: Path) -> str:

@@ -151,6 +151,22 @@ def test_a_pod_without_a_group_or_without_ranks_is_refused(tmp_path: Path) -> No
         pod_processes.ranks_container(node.around.node, UID)
 
 
+def test_a_rank_is_found_by_its_name_or_its_environment_but_not_its_children(tmp_path: Path) -> None:
+    node = FaultNode(tmp_path)
+    (node.folder("main") / "cgroup.procs").write_text("900\n1001\n")
+    for pid, parent in ((900, 1001), (1001, 1)):
+        (node.proc / str(pid)).mkdir(exist_ok=True)
+        (node.proc / f"{pid}/comm").write_text("rank-4\n")
+        (node.proc / f"{pid}/stat").write_text(f"{pid} (rank-4) S {parent} 0\n")
+    assert pod_processes.rank_pid(node.around.node, UID, 4) == 1001, "it has forked process 900"
+    for pid in (900, 1001):
+        (node.proc / f"{pid}/comm").write_text("python3\n")
+        (node.proc / f"{pid}/environ").write_bytes(b"HOME=/\0RANK=7\0")
+    assert pod_processes.rank_pid(node.around.node, UID, 7) == 1001
+    assert pod_processes.rank_pid(node.around.node, UID, 4) is None
+    assert pod_processes.ranks_container(node.around.node, UID).path.endswith("cri-main.scope")
+
+
 def test_an_agent_that_does_not_see_the_node_says_what_to_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
