@@ -19,11 +19,13 @@ from convoy.cli.experiment import artefact, report
 from convoy.cli.experiment.status_check import status_differences
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_crds.experiment_status import ExperimentStatus
+from convoy_workloads.engines.experiment_analysis.file_state import EXTRA, FileState
 from convoy_workloads.runtime.tiers import shard
+from convoy_workloads.runtime.tiers.planning import StateSnapshot, plan_save
 
 from .experiments import ENDED, VERDICT, experiment
 
-FILES = {"report.html": b"<html>", "plan.json": b"{}", "empty": b""}
+FILES = {"report.html": b"<html>", "plan.json": b"{}"}
 
 
 def as_shard(files: Mapping[str, bytes], prefix: str = artefact.PREFIX) -> bytes:
@@ -162,3 +164,10 @@ def test_a_status_that_agrees_has_no_differences() -> None:
 def test_each_difference_of_the_status_is_named(changes: dict[str, Any], line: str) -> None:
     found = list(status_differences(files(**changes), ExperimentStatus.model_validate(ENDED)))
     assert found and found[0].startswith(line)
+
+
+def test_the_files_of_the_analysis_have_the_names_that_the_command_reads() -> None:
+    state = {"extra": {EXTRA: FileState(FILES).state_dict()}}
+    plan = plan_save(StateSnapshot(state))
+    names = {part.name for part in plan.layout.parts}
+    assert names == {artefact.PREFIX + name for name in FILES}
