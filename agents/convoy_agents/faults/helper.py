@@ -82,6 +82,15 @@ def start_time(proc: Path, pid: int) -> str:
     return ""
 
 
+def family(proc: Path, pid: int) -> list[int]:
+    """Return a process and its children. The list is empty if the process does not run."""
+    try:
+        children = (proc / str(pid) / "task" / str(pid) / "children").read_text()
+    except OSError:
+        return []
+    return [pid, *map(int, children.split())]
+
+
 def cpu_seconds(proc: Path, pid: int) -> float:
     """Return the processor time of a process; 0 if it does not run."""
     with contextlib.suppress(OSError, IndexError):

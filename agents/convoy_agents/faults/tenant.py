@@ -10,18 +10,21 @@ import contextlib
 import math
 import os
 
-from convoy_agents.faults.error import FaultError, TargetGone
+from convoy_agents.faults.error import FaultError
 from convoy_agents.faults.fault import Fault, Surroundings, Target
-from convoy_agents.faults.helper import Helper, cpu_seconds, kill_left, start_time
+from convoy_agents.faults.helper import Helper, cpu_seconds, family, kill_left, start_time
 from convoy_agents.faults.pod_processes import ranks_container
 from convoy_agents.faults.record import Record
 
 MEASURE_SECONDS = 1.0
 """Shortest time after which the magnitude is measured."""
 PROGRAM = """
-import select, sys, time
-share, period = float(sys.argv[1]), 0.02
+import os, select, sys, time
+share, number, period = float(sys.argv[1]), int(sys.argv[2]), 0.02
 sys.stdin.readline()
+for _ in range(number - 1):
+    if os.fork() == 0:
+        break
 due = time.perf_counter()
 while not select.select([sys.stdin], [], [], max(0.0, due - time.perf_counter()))[0]:
     used = time.thread_time() + share * period
@@ -29,7 +32,7 @@ while not select.select([sys.stdin], [], [], max(0.0, due - time.perf_counter())
         pass
     due += period
 """
-"""Computes for `share` of each period until its standard input ends."""
+"""Computes in `number` processes, each for `share` of every period, until the standard input ends."""
 
 
 class Tenant(Fault):
@@ -37,58 +40,55 @@ class Tenant(Fault):
 
     def __init__(self, record: Record, surroundings: Surroundings) -> None:
         super().__init__(record, surroundings)
-        self._helpers: list[Helper] = []
+        self._helper: Helper | None = None
 
     def start(self, target: Target) -> None:
         """Start the processes in the container of the pod's ranks."""
-        self._container = ranks_container(self.around.node, target.pod_uid)
-        self._capacity = self._container.capacity()
-        self._launch()
-        self._began, self.active = self.around.clock(), True
+        self._launch(target)
+        self.active = True
 
     def keep(self, target: Target) -> None:
         """Measure the processes' share. Start them again if the pod's container is another one."""
-        if not self._container.exists or not self._others():
+        own = family(self.around.node.proc, self._helper.pid) if self._helper is not None else []
+        if not self._container.exists or not set(self._container.pids()) - set(own):
             self._stop()
             with contextlib.suppress(FaultError):  # The ranks restart.
-                self._container = ranks_container(self.around.node, target.pod_uid)
-                self._launch()
-                self._began = self.around.clock()
+                self._launch(target)
             return
         elapsed = self.around.clock() - self._began
         if elapsed >= MEASURE_SECONDS:
-            used = sum(cpu_seconds(self.around.node.proc, one.pid) for one in self._helpers)
+            used = sum(cpu_seconds(self.around.node.proc, pid) for pid in own)
             self.record.achieved = used / (elapsed * self._capacity)
 
     def undo(self) -> None:
-        """Kill the processes, also those that an earlier agent left."""
+        """Kill the processes. Those that an earlier agent left have ended with it, or are killed."""
         self._stop()
-        for pid, started in self.record.undo.get("helpers", []):
-            kill_left(self.around.node.proc, pid, started)
+        if (left := self.record.undo.get("helper")) is not None:
+            kill_left(self.around.node.proc, *left)
 
-    def _launch(self) -> None:
+    def _launch(self, target: Target) -> None:
+        self._container = ranks_container(self.around.node, target.pod_uid)
+        self._capacity = self._container.capacity()
+        self._began = self.around.clock()
         cores = self.order.magnitude * self._capacity
-        number = math.ceil(cores)  # With magnitude 0 there is none.
-        self._helpers = [Helper(PROGRAM, str(cores / number)) for _ in range(number)]
-        proc = self.around.node.proc
-        self.record.undo["helpers"] = [(one.pid, start_time(proc, one.pid)) for one in self._helpers]
+        number = math.ceil(cores)
+        if not number:
+            return
+        # One process enters the container and then forks the others, so their memory is the container's.
+        self._helper = Helper(PROGRAM, str(cores / number), str(number))
+        pid = self._helper.pid
+        self.record.undo["helper"] = (pid, start_time(self.around.node.proc, pid))
         self.save()
         try:
-            for one in self._helpers:
-                os.setpriority(os.PRIO_PROCESS, one.pid, -20)
-                one.run_in(self._container, "cpu", "cpuacct")
-        except (TargetGone, OSError) as error:
-            self._stop()
-            if isinstance(error, TargetGone):
-                raise
+            os.setpriority(os.PRIO_PROCESS, pid, -20)
+            self._helper.run_in(self._container, "cpu", "cpuacct", "memory")
+        except OSError as error:
             raise FaultError(f"no process may join the pod's container: {error}") from error
 
-    def _others(self) -> bool:
-        """Return True if the container still runs processes of the pod."""
-        own = {one.pid for one in self._helpers}
-        return bool(set(self._container.pids()) - own)
-
     def _stop(self) -> None:
-        for one in self._helpers:
-            one.stop()
-        self._helpers = []
+        if self._helper is not None:
+            proc = self.around.node.proc
+            for pid in family(proc, self._helper.pid)[1:]:
+                kill_left(proc, pid, start_time(proc, pid))
+            self._helper.stop()
+            self._helper = None

@@ -214,36 +214,41 @@ def test_a_kill_waits_for_the_rank_and_reaches_no_process_of_another_pod(tmp_pat
 def test_a_tenant_asks_for_its_share_of_the_containers_processors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node, asked = FaultNode(tmp_path), []
+    node = FaultNode(tmp_path)
+    asked: list[tuple[str, ...]] = []
+    stopped: list[int] = []
 
     class FakeHelper:
-        def __init__(self, program: str, share: str) -> None:
-            asked.append(float(share))
-            self.pid = 3000 + len(asked)
-            self.stopped = False
+        pid = 3001
+
+        def __init__(self, program: str, *arguments: str) -> None:
+            asked.append(arguments)
 
         def run_in(self, container: pod_processes.Container, *controllers: str) -> None:
+            assert controllers == ("cpu", "cpuacct", "memory")
             file = container.folder() / "cgroup.procs"
-            file.write_text(f"{file.read_text()}{self.pid}\n")
+            file.write_text(f"{file.read_text()}3001\n3002\n")
 
         def stop(self) -> None:
             stopped.append(self.pid)
 
-    stopped: list[int] = []
     monkeypatch.setattr(tenant, "Helper", FakeHelper)
     monkeypatch.setattr(os, "setpriority", lambda *_: None)
-    monkeypatch.setattr(tenant, "cpu_seconds", lambda proc, pid: 0.5)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(tenant, "cpu_seconds", lambda proc, pid: 0.5)
     (node.folder("main").parent / "cpu.max").write_text("300000 100000\n")
+    children = node.proc / "3001/task/3001/children"
+    children.parent.mkdir(parents=True)
+    children.write_text("3002 ")
     fault = Tenant(record(Kind.TENANT, 0.5), node.around)
     fault.start(TARGET)
-    assert asked == [0.75, 0.75], "1.5 of 3 processors, in two processes"
+    assert asked == [("0.75", "2")], "1.5 of 3 processors, in two processes"
     node.now += 1.0
     fault.keep(TARGET)
     assert fault.record.achieved == pytest.approx(1 / 3)
     (node.folder("main") / "cgroup.procs").write_text("3001\n3002\n")
     fault.keep(TARGET)
-    assert stopped == [3001, 3002], "only the tenant kept the container's group in use"
+    assert stopped == [3001], "only the tenant kept the container's group in use"
 
 
 def test_a_helper_that_an_earlier_agent_left_is_killed_by_its_start_time(tmp_path: Path) -> None:
@@ -260,7 +265,7 @@ def test_a_helper_that_an_earlier_agent_left_is_killed_by_its_start_time(tmp_pat
 
 def test_a_tenants_process_computes_until_its_input_ends() -> None:
     read, write = os.pipe()
-    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", tenant.PROGRAM, "0.5"], stdin=read)
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", tenant.PROGRAM, "0.5", "2"], stdin=read)
     os.close(read)
     os.write(write, b"\n")
     os.close(write)
