@@ -25,7 +25,7 @@ from convoy_agents.guard.sweep.probe import (
     Tier,
     sample_numbers,
 )
-from convoy_agents.guard.sweep.probes import disk, fingerprint, inventory, memory_copy, nvidia
+from convoy_agents.guard.sweep.probes import cuda, disk, fingerprint, inventory, memory_copy, nvidia
 from convoy_agents.guard.sweep.process import ChildExit, Children
 from convoy_agents.guard.sweep.runner import Launch, Result, Runner
 
@@ -349,3 +349,35 @@ def test_the_file_system_of_a_folder(tmp_path: Path) -> None:
     assert disk.file_system(tmp_path, tmp_path / "mounts") == "xfs"
     write(tmp_path, mounts="1 0 9:9 / / rw - ext4 /dev/a rw\n")
     assert disk.file_system(tmp_path, tmp_path / "mounts") == ""
+
+
+class FakeGpu:
+    """A GPU whose runs take `seconds` each. It has the parts of torch that the probes use to measure time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.now = 0.0
+        self.runs = 0
+        self.cuda = SimpleNamespace(Event=self._event)
+
+    def once(self) -> None:
+        self.runs += 1
+        self.now += self.seconds
+
+    def _event(self, enable_timing: bool) -> SimpleNamespace:
+        event = SimpleNamespace(at=0.0, synchronize=lambda: None)
+        event.record = lambda: setattr(event, "at", self.now)
+        event.elapsed_time = lambda later: (later.at - event.at) * 1e3
+        return event
+
+
+@pytest.mark.parametrize("seconds", [1e-3, 0.5])
+def test_short_runs_on_a_gpu_share_samples_that_fill_the_probes_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    gpu, total = FakeGpu(seconds), 60.0
+    monkeypatch.setattr("time.monotonic", lambda: gpu.now)
+    found = cuda._rates(gpu, total, 2.0, gpu.once)
+    assert total <= gpu.now <= total + 12 * max(seconds, total / MAX_SAMPLES)
+    assert len(found.samples) < MAX_SAMPLES
+    assert found.samples == pytest.approx([2.0 / seconds] * len(found.samples))

@@ -83,7 +83,7 @@ def all_reduce(accelerator: int, seconds: float) -> Measured:
     """Measure the bandwidth of an all-reduce over all devices of the node in GB/s per link, in one process.
     Raises NotAvailable if the node has one device.
     """
-    torch, device = _device(accelerator)
+    torch, _ = _device(accelerator)
     count = torch.cuda.device_count()
     if count < 2:
         raise NotAvailable("the node has one accelerator")
@@ -150,15 +150,16 @@ def _device(accelerator: int) -> tuple[Any, str]:
 
 def _rates(torch: Any, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
     """Run `once` repeatedly until `seconds` have passed, and return the rate of each sample, by device
-    events. `amount`: the work of one run, for example in TFLOP or GB. The warm-up runs come first and are
-    not timed.
+    events. `amount`: the work of one run, for example in TFLOP or GB. The warm-up runs come first and are no
+    samples.
 
     A sample has several runs if one run is short. Otherwise the maximum number of samples would end the
     probe long before `seconds`, while the device is still cool.
     """
-    for _ in range(_WARM_UP_RUNS):
+    half = _WARM_UP_RUNS // 2
+    for _ in range(half):
         once()
-    one = _time(torch, _WARM_UP_RUNS, once) / _WARM_UP_RUNS
+    one = _time(torch, half, once) / half
     runs = max(1, math.ceil(seconds / (_SHARE_OF_SAMPLES * MAX_SAMPLES) / one))
     return Measured([runs * amount / _time(torch, runs, once) for _ in sample_numbers(seconds)])
 
