@@ -18,15 +18,25 @@ from typing import Any
 from convoy_workloads.runtime.generation import Record
 
 PASSES = 2
+VARYING = "torch may use algorithms on the GPU whose bits vary"
 
 
-def exact(record: Record, world: int, torch: str, warmed: bool) -> bool:
+def exact(record: Record, world: int, torch: str, warmed: bool, deterministic: bool) -> bool:
     """Return True if a run of `world` ranks restored from `record` yields the bits of an uninterrupted run.
 
     `torch`: the installed version; another version may choose other kernels. `warmed`: True if the warm-up
-    passes were done.
+    passes were done. `deterministic`: see `deterministic_on`.
     """
-    return record.world == world and record.torch == torch and (warmed or world < 3)
+    return record.world == world and record.torch == torch and (warmed or world < 3) and deterministic
+
+
+def deterministic_on(device: Any) -> bool:
+    """Return True if two runs of the same program compute the same bits on this `torch.device`. On a GPU,
+    some kernels add in any order unless the program asks for deterministic algorithms.
+    """
+    import torch  # noqa: PLC0415
+
+    return device is None or device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
 
 
 def fingerprint(model: Any, optimizer: Any) -> str:

@@ -12,7 +12,7 @@ from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer, usable
 from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.errors import DataError, Interrupted, PeerLost
-from convoy_workloads.runtime.exactness import exact, run_warmup_passes
+from convoy_workloads.runtime.exactness import VARYING, deterministic_on, exact, run_warmup_passes
 from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.interruption import Interruption
@@ -124,7 +124,7 @@ class Job(Generic[P]):
 
         `warm` runs one forward and one backward pass on data of the usual shape. With `warm`, a restored
         run on three or more ranks also yields exactly the bits of an uninterrupted run, if the world size,
-        the torch version and the number of threads are the same.
+        the torch version and the number of threads are the same, and a GPU uses deterministic algorithms.
         """
         self._state = TrainingState(self.rank, model, optimizer, extra, self.world)
         if warm is not None:
@@ -165,11 +165,11 @@ class Job(Generic[P]):
 
     def _log_restored(self, record: Record, began: float, warmed: bool) -> None:
         torch = str(sys.modules["torch"].__version__)
-        same = exact(record, self.world, torch, warmed)
+        same = exact(record, self.world, torch, warmed, deterministic := deterministic_on(self.device))
         self.restored = Restored(record.generation.step, record.generation, same)
         if self.rank == 0:
             saver = f"saved by {record.world} ranks with torch {record.torch}"
-            bits = "bit-exact" if same else f"not bit-exact ({saver})"
+            bits = "bit-exact" if same else f"not bit-exact ({saver if deterministic else VARYING})"
             done = f"continues after step {record.generation.step} from {record.generation.name}, {bits}"
             log_line(f"{done}; restored in {time.monotonic() - began:.2f} s")
 

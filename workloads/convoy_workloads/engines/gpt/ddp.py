@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from convoy_workloads.engines.gpt import data
+from convoy_workloads.engines.gpt.deterministic import be_deterministic
 from convoy_workloads.engines.gpt.model import GPT
 from convoy_workloads.engines.gpt.params import Params
 from convoy_workloads.engines.gpt.schedule import learning_rate
@@ -25,6 +26,7 @@ def main() -> None:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     rank = dist.get_rank()
     device = torch.device(f"cuda:{rank}") if torch.cuda.is_available() else torch.device("cpu")
+    be_deterministic(device)
     corpus = data.load(int(params.data_megabytes * 1e6))
     torch.manual_seed(params.seed)
     model = DistributedDataParallel(GPT(params.context, params.layers, params.width, params.heads).to(device))

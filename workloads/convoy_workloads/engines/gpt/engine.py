@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import convoy
 from convoy_workloads.engines.gpt import data
+from convoy_workloads.engines.gpt.deterministic import be_deterministic
 from convoy_workloads.engines.gpt.model import GPT, Shape
 from convoy_workloads.engines.gpt.params import Params
 from convoy_workloads.engines.gpt.schedule import learning_rate
@@ -30,6 +31,7 @@ def main() -> None:
 def train(job: convoy.Job[Params]) -> None:
     """Restore the model, then train it, report the steps and save checkpoints."""
     params = job.params
+    be_deterministic(job.device)
     corpus = data.load(int(params.data_megabytes * 1e6))
     torch.manual_seed(params.seed)
     plain = GPT(params.context, params.layers, params.width, params.heads).to(job.device)
