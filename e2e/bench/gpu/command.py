@@ -9,7 +9,7 @@ import typer
 
 from convoy_workloads.bench.comparison import broken
 from convoy_workloads.bench.parts import PartedBench
-from e2e.bench.gpu.part import PARTS
+from e2e.bench.gpu.parts import PARTS
 from e2e.bench.gpu.running import run_part
 from e2e.bench.kit.options import require_known
 

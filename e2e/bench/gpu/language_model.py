@@ -15,7 +15,7 @@ from convoy_workloads.bench.serving.server import free_port, serving
 from convoy_workloads.bench.trial import Trial
 from convoy_workloads.engines.lm.bench import BATCHED, BENCH, MODEL, send
 
-ROUNDS = 3
+ROUNDS = 7
 
 
 def add(figures: Figures, small: bool) -> None:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from convoy_workloads.bench.figures import Figures, Metric
-from e2e.bench.gpu.part import PARTS
+from e2e.bench.gpu.parts import PARTS
 
 
 class SavedFigures(Figures):
