@@ -162,6 +162,11 @@ bench-autoscaling: venv ## The autoscaler beside Kubernetes' own; writes docs/be
 	@$(BIN)/python -m e2e.bench autoscaling
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-gpu
+bench-gpu: venv ## Probes, saves and engines on one NVIDIA GPU; writes docs/bench/gpu.json (15 minutes, as root).
+	@$(BIN)/python -m e2e.bench gpu
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: bench-experiments
 bench-experiments: venv ## How often the analysis of Experiments is wrong; writes docs/bench/experiments.json (3 minutes).
 	@$(BIN)/python -m e2e.bench experiments
