@@ -306,3 +306,21 @@ async def test_an_image_with_an_unsuitable_python_is_reported(
     launcher = boot(built(one), {"/app": str(app), "/dev/termination-log": str(log)}, STANDARD)
     assert await launcher.ends() == 127
     assert log.read_text().startswith("python3 at /usr/bin/python3 has an incomplete standard library: ")
+
+
+@pytest.mark.parametrize(("code", "left"), [(0, "{}"), (1, "")])
+async def test_a_launcher_that_ends_well_leaves_the_result_as_its_termination_message(
+    agent: Agent, boot: Boot, image: Path, tmp_path: Path, code: int, left: str
+) -> None:
+    log = tmp_path / "termination-log"
+    log.touch()
+    log.chmod(0o666)
+    launcher = boot(image, {**_system(image), "/dev/termination-log": str(log)})
+    report = await runs(
+        agent, "python", "-c", "import os; open(os.environ['CONVOY_RESULT'], 'w').write('{}')"
+    )
+    assert (report["exitCode"], report["result"]) == (0, "{}"), launcher.log
+    assert log.read_text() == ""
+    agent.send(type="shutdown", exitCode=code)
+    assert await launcher.ends() == code
+    assert log.read_text() == left
