@@ -48,14 +48,19 @@ def forest(result: Result) -> list[Plot]:
 
 
 def curves(spec: ExperimentSpec, result: Result) -> list[Plot]:
-    """Return a plot for each outcome and perturbation: the arms' means over the magnitude."""
+    """Return a plot for each outcome and perturbation: the arms' means over the magnitude. Control arms are
+    left out, because their values would stretch the axis.
+    """
+    shown = {arm.name for arm in spec.arms if arm.control_of is None}
     found: list[Plot] = []
     for outcome in spec.outcomes:
         for one in spec.perturbations or ():
             rows = [
                 level
                 for level in result.levels
-                if level.outcome == outcome.name and level.perturbation in {"", one.name}
+                if level.arm in shown
+                and level.outcome == outcome.name
+                and level.perturbation in {"", one.name}
             ]
             if rows:
                 title = f"{outcome.name} under {one.name}"

@@ -42,8 +42,7 @@ def summary(plan: Mapping[str, Any], result: Result) -> list[str]:
         "",
         f"- Plan: `{result.plan_hash}`, registered before the first run.",
         f"- Blocks: {blocks.ended} of {blocks.planned} ended, {blocks.failed} of them failed.",
-        f"- Family: {len(result.hypotheses)} hypotheses, corrected together (Holm, alpha {result.alpha:g}). "
-        f"Power of the smallest effects: {result.power:g}.",
+        f"- Family: {len(result.hypotheses)} hypotheses, corrected together (Holm, alpha {result.alpha:g}).",
         "- An effect is the mean paired difference of candidate and comparator; above 0 the candidate is "
         "better.",
         *[f"- Engine {one['name']}: `{one['image']}`." for one in plan["engines"]],
@@ -97,7 +96,10 @@ def _verdicts(result: Result) -> Table:
         "prediction", "condition", "predicted", "verdict", "effect", "interval", "p (Holm)", "minimum effect",
         "meaning",
     )  # fmt: skip
-    note = "The minimum effect is the smallest difference that would have been found with the plan's power."
+    note = (
+        "The minimum effect is the smallest difference that would have been found with the probability "
+        f"{result.power:g}."
+    )
     return Table("Verdicts", columns, rows, "There are no predictions.", note)
 
 
