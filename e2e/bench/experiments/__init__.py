@@ -1,1 +1,1 @@
-"""Measures the analysis of Experiments."""
+"""Measures the analysis of Experiments, and their perturbations."""
