@@ -190,7 +190,9 @@ class InjectFault:
     node: str
     pod_uid: str
     id: str
-    """Name of the fault, unique among all faults: lower-case letters, digits and hyphens, at most 100."""
+    """Name of the fault, unique among all faults of the pod: lower-case letters, digits and hyphens, at most
+    100.
+    """
     owner_uid: str
     """Uid of the pod's job."""
     job_uids: tuple[str, ...]

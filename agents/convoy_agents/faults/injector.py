@@ -159,7 +159,7 @@ class FaultInjector:
     async def _inject(self, order: Order) -> None:
         async with self._lock:
             known = self._records.get(order.id)
-            if known is not None:
+            if known is not None and (known.order.pod_uid == order.pod_uid or not known.over):
                 self._publish(known)  # The hub may have missed the report.
                 return
             record = Record(order)

@@ -53,7 +53,8 @@ class FaultOrders:
         than AGAIN_SECONDS ago.
         """
         known = self._states.get(command.node, {}).get(command.id)
-        phase = known.phase if known is not None else None
+        # A deleted experiment may have had a fault of the same name. It was one of another pod.
+        phase = known.phase if known is not None and known.pod_uid == command.pod_uid else None
         injects = isinstance(command, InjectFault)
         if phase is FaultPhase.UNDONE or (injects and phase is FaultPhase.INJECTED):
             return

@@ -179,6 +179,17 @@ async def test_an_undo_that_fails_is_said_and_repeated(node: Node, error: str) -
     assert node.switch == "off"
 
 
+async def test_another_pod_may_have_a_fault_of_the_same_name(node: Node) -> None:
+    node.order()
+    await node.until(INJECTED)
+    node.now += ORDER.seconds
+    await node.until(UNDONE)
+    node.pods.append(pod("b", "job-2"))
+    node.order(ORDER._replace(pod_uid="b", owner_uid="job-2"))
+    assert (await node.until(INJECTED)).pod_uid == "b"
+    assert node.switch == "on"
+
+
 @pytest.mark.parametrize("end", ["pod", "job", "container"])
 async def test_a_fault_ends_when_its_target_no_longer_fits(node: Node, end: str) -> None:
     node.order()

@@ -62,6 +62,14 @@ class TestFaults(AgentsHarness):
         [state] = self.hub.reader.faults((POD,)).values()
         assert (state.phase, state.achieved) == (FaultPhase.UNDONE, 19.5)
 
+    async def test_a_fault_of_an_earlier_pod_with_the_same_name_counts_for_that_pod_only(self) -> None:
+        self.label("n0", LABEL)
+        stream = self.join("n0")
+        self.report(wire.FaultReport.UNDONE, pod_uid="earlier")
+        assert self.states() == {}
+        self.hub.faults.send(ORDER)
+        assert stream.outbox.get_nowait().HasField("inject_fault")
+
     async def test_a_node_without_the_label_gets_no_fault(self) -> None:
         stream = self.join("n0")
         self.hub.faults.send(ORDER)
