@@ -5,10 +5,11 @@ errors, because it does not know the simulators.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_arm import Arm, ArmType, Simulation
-from convoy_crds.field_paths import value_at, with_value
+from convoy_crds.field_paths import InvalidFieldPath, value_at, with_value
 from convoy_crds.suggest import suggestion
 from convoy_workloads.simulators.run import find, parsed
 from convoy_workloads.simulators.simulator import InvalidSimulation, Simulator
@@ -32,18 +33,30 @@ def problems(spec: ExperimentSpec) -> list[str]:
 
 
 def _params(spec: ExperimentSpec, arm: Arm, simulation: Simulation, where: str) -> Iterator[str]:
-    """Yield errors in the parameters of an arm, with the first possible value of each tuned or swept one."""
-    params = dict(simulation.params)
-    for search in (arm.tuning.search if arm.tuning else None) or ():
-        if value_at(params, search.path) is None:
-            first = search.min if search.values is None else search.values[0]
-            params = with_value(params, search.path, first)
-    for one in spec.sweep.parameters if spec.sweep is not None else ():
-        params = with_value(params, one.path, one.values[0])
+    """Yield errors in the parameters of an arm, and in the paths of tuned and swept ones."""
+    try:
+        params = _first_values(spec, arm, simulation.params)
+    except InvalidFieldPath as error:
+        yield f"{where}.params.{error}"
+        return
     try:
         parsed(find(simulation.simulator).params, params, f"{where}.params")
     except InvalidSimulation as error:
         yield str(error)
+
+
+def _first_values(spec: ExperimentSpec, arm: Arm, params: Any) -> Any:
+    """Return the parameters with the first value of each tuned one that has none, and of each swept one.
+    Raises InvalidFieldPath.
+    """
+    for search in (arm.tuning.search if arm.tuning else None) or ():
+        first = search.min if search.values is None else search.values[0]
+        # Also a path that has a value is tried, to find whether the tuning can set it.
+        tried = with_value(params, search.path, first)
+        params = tried if value_at(params, search.path) is None else params
+    for one in spec.sweep.parameters if spec.sweep is not None else ():
+        params = with_value(params, one.path, one.values[0])
+    return params
 
 
 def _perturbations(spec: ExperimentSpec, arm: Arm, simulator: Simulator) -> Iterator[str]:

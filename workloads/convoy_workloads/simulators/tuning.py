@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 EDGE = 0.01
 """Share of a range, at each end, in which a value counts as at the edge."""
+MAX_ERROR = 300
+"""Maximum number of characters of a trial's error in the log."""
 _SAMPLER_SEEDS = 2**32
 """Number of seeds that the sampler knows."""
 
@@ -81,7 +83,8 @@ class TuningLog:
 
     def to_json(self) -> str:
         """Return the log as JSON. The same input of a tuning gives the same text."""
-        return json.dumps([asdict(one) for one in self.trials], sort_keys=True, separators=(",", ":"))
+        rows = [asdict(one) for one in self.trials]
+        return json.dumps(rows, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
     def digest(self) -> str:
@@ -167,7 +170,7 @@ class Tuner:
             params = tuned(plan.params, values)
             figures = tuple(run(plan.simulator, params, seed).figures[plan.figure] for seed in plan.seeds)
         except InvalidSimulation as error:
-            return Trial(number, values, (), None, before, str(error))
+            return Trial(number, values, (), None, before, str(error)[:MAX_ERROR])
         score = math.fsum(figures) / len(figures)
         better = max if self._higher else min
         return Trial(number, values, figures, score, score if before is None else better(before, score))

@@ -57,6 +57,11 @@ def static() -> dict[str, Any]:
         ),
         (spec(simulation={"params": {"policy": {"name": "static"}}}, arm=static()), []),
         (
+            spec(simulation={"params": {"policy": "static"}}, arm=static()),
+            ["spec.arms[1].simulation.params.policy.replicas: the field before 'replicas' is neither an "
+             "object nor a list"],
+        ),
+        (
             spec(simulation={"params": {"policy": {"name": "static"}}}),
             ["spec.arms[1].simulation.params.policy.static.replicas: Field required"],
         ),

@@ -13,7 +13,7 @@ from convoy_crds.meta import Model
 from convoy_workloads.simulators import run as run_module
 from convoy_workloads.simulators.perturbation import Perturbation
 from convoy_workloads.simulators.simulator import InvalidSimulation, Outcome, Simulator
-from convoy_workloads.simulators.tuning import Tuner, TuningLog, TuningPlan
+from convoy_workloads.simulators.tuning import MAX_ERROR, Tuner, TuningLog, TuningPlan
 
 
 class Inner(Model):
@@ -93,6 +93,7 @@ def test_a_trial_with_invalid_parameters_counts() -> None:
     failed = [one for one in tuned.log.trials if one.score is None]
     assert failed and len(tuned.log.trials) == 8
     assert all("inner.x" in one.error and not one.figures for one in failed)
+    assert all(len(one.error) <= MAX_ERROR for one in failed)
     assert tuned.best().values["inner.x"] <= 8
     nowhere = tune(plan({"path": "inner.x", "min": 9, "max": 20}, trials=2))
     with pytest.raises(InvalidSimulation, match="no trial of the tuning has a result: params"):

@@ -13,9 +13,9 @@ import torch
 from convoy_workloads.simulators.tuning import TuningLog, TuningPlan
 
 FILE = "tuning.json"
-_TRIAL_BYTES = 1024
+_TRIAL_BYTES = 2048
 """Room for the fields of a trial besides its values and figures."""
-_VALUE_BYTES, _FIGURE_BYTES = 600, 32
+_VALUE_BYTES, _FIGURE_BYTES = 1400, 32
 """Room for the path and value of one tuned parameter, and for one figure."""
 
 

@@ -17,7 +17,9 @@ class HpaPolicy(Model):
     metric: Literal["cpu", "inFlight"] = "cpu"
     """Processor use of a replica, or its requests that wait or are served."""
     target: Annotated[float, Field(gt=0, le=100_000)] = 80.0
-    """Mean of all replicas: percent of a processor core for `cpu`, number of requests for `inFlight`."""
+    """Mean of all replicas: percent of a processor core for `cpu`, rounded to a whole number, and number of
+    requests for `inFlight`.
+    """
     tolerance: Annotated[float, Field(ge=0, le=10)] = 0.1
     """Relative deviation from the target that causes no change."""
     downscale_stabilization_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
@@ -103,6 +105,7 @@ class QLearningPolicy(Model):
     learns in the run itself, from nothing.
     """
     training_seed: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Number that selects the windows of the training."""
     interval_seconds: Annotated[int, Field(ge=15, le=3600)] = 60
     """Time between two changes. An interval should be long enough to show what a change has done."""
     late_penalty: Annotated[float, Field(ge=0, le=100)] = 1.0
@@ -110,9 +113,11 @@ class QLearningPolicy(Model):
     late_wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
     """Estimated waiting time above which an interval counts as late."""
     change_penalty: Annotated[float, Field(ge=0, le=100)] = 0.01
+    """Cost of a change of the number of replicas."""
     discount: Annotated[float, Field(ge=0, lt=1)] = 0.95
     """Weight of the next interval's cost."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Weight of a new cost in the expected cost."""
     exploration: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Probability of a random action at the start."""
     exploration_decisions: Annotated[float, Field(gt=0, le=1e6)] = 300.0
