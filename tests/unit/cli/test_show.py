@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from convoy.cli.__main__ import app
 from convoy.cli.show import age, row, warning_message
 from convoy.cli.table import fitting_columns, format_bytes
 from convoy_crds.trainingjob import TrainingJob
+
+from .fake_client import client
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -77,3 +82,13 @@ def test_columns_are_hidden_in_order(width: int | None, shown: str) -> None:
 )
 def test_bytes_have_the_units_of_kubernetes(size: int, text: str) -> None:
     assert format_bytes(size) == text
+
+
+def test_the_result_follows_the_table_of_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = job(phase="Succeeded", result={"accuracy": 0.93, "name": "é"})
+    training = SimpleNamespace(get=lambda _: done, list=lambda **_: [done])
+    monkeypatch.setattr("convoy.cli.show.connect", lambda *_: client(training=training))
+    assert (
+        CliRunner().invoke(app, ["get", "job"]).output.endswith('result: {"accuracy": 0.93, "name": "é"}\n')
+    )
+    assert "result" not in CliRunner().invoke(app, ["get"]).output
