@@ -77,17 +77,21 @@ class ParameterType(StrEnum):
     CATEGORICAL = "Categorical"
 
 
+_CATEGORICAL = "(has(self.type) && self.type == 'Categorical')"
+"""CEL that is true for a Categorical parameter. The API server fills in no default inside of a list."""
+
+
 class TunedParameter(Model):
     """A parameter that the tuning chooses."""
 
     model_config = validated(
         Rule(
-            "has(self.values) == (self.type == 'Categorical')",
+            f"has(self.values) == {_CATEGORICAL}",
             "a Categorical parameter needs values; a Double or Int parameter needs min and max",
             ".values",
         ),
         Rule(
-            "self.type == 'Categorical' ? (!has(self.min) && !has(self.max))"
+            f"{_CATEGORICAL} ? (!has(self.min) && !has(self.max))"
             " : (has(self.min) && has(self.max) && self.min < self.max)",
             "a Double or Int parameter needs min and max with min < max; a Categorical parameter has neither",
             ".min",

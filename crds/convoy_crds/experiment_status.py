@@ -116,6 +116,21 @@ class RunState(StrEnum):
 RUN_ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED})
 
 
+class FaultRecord(StatusModel):
+    """The perturbation of one run on the cluster."""
+
+    started_at: datetime
+    """Time of the run's first step, from which `startSeconds` counts."""
+    pods: Annotated[list[str], Field(max_length=128)] = Field(default_factory=list)
+    """Uids of the disturbed pods, in the order in which they were chosen."""
+    node: str = ""
+    """Node of the disturbed pod, to which the orders go."""
+    ordered_at: datetime | None = None
+    """Time at which the fault was first ordered."""
+    injected: bool = False
+    """True once the agent has reported the fault as injected, or the pods were deleted."""
+
+
 class RunStatus(StatusModel):
     """A run that is not finished, or whose block is not finished."""
 
@@ -128,6 +143,10 @@ class RunStatus(StatusModel):
     state: RunState
     uid: str = ""
     """Uid of the run's job. Absent until the job exists."""
+    load_uid: str = ""
+    """Uid of the job that sends the requests of a ServingJob. Absent until it exists."""
+    fault: FaultRecord | None = None
+    """The perturbation of a run on the cluster. Absent until the run's first step."""
     start_time: datetime | None = None
     """Time at which the run's first attempt started."""
     completion_time: datetime | None = None

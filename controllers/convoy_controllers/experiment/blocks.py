@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from convoy_controllers.experiment import arms, runs
+from convoy_controllers.experiment import arms, faults, runs, steps
 from convoy_controllers.experiment.draft import Draft
+from convoy_controllers.experiment.names import load_name
 from convoy_crds.experiment_schedule import Block
 from convoy_crds.experiment_status import Achieved, BlockStatus, RunStatus
 
@@ -29,11 +30,15 @@ def open_blocks(draft: Draft, schedule: Sequence[Block]) -> list[Block]:
 def follow(draft: Draft, schedule: Sequence[Block]) -> None:
     """Follow all runs that have started and not ended."""
     known = records(draft)
+    draft.places = draft.spec.parallelism - len(_live(draft))
     for block in open_blocks(draft, schedule):
         for run in arms.runs(draft.spec, block) if _has_started(block, known) else ():
             record = known.get((block.id, run.label))
             if record is not None and not record.ended:
                 runs.follow(draft, run, record)
+                faults.follow(draft, run, record)
+                if record.ended:
+                    faults.finish(draft, run, record)
 
 
 def start(draft: Draft, schedule: Sequence[Block]) -> None:
@@ -53,9 +58,16 @@ def start(draft: Draft, schedule: Sequence[Block]) -> None:
 
 def occupied(draft: Draft) -> int:
     """Return the number of runs whose jobs have not ended, including those of replaced attempts."""
-    named = {one.name for one in draft.status.runs}
+    named = {name for one in draft.status.runs for name in (one.name, load_name(one.name))}
     others = [job for job in draft.observed.jobs.values() if job.name not in named and not job.ended]
     return sum(runs.occupies(draft, one) for one in draft.status.runs) + len(others)
+
+
+def _live(draft: Draft) -> list[str]:
+    """Return the names of the runs, current or replaced, whose jobs have not ended."""
+    loads = {load_name(one.name) for one in draft.status.runs}
+    named = loads | {steps.name_of(draft, one) for one in draft.status.internal.steps}
+    return [job.name for job in draft.observed.jobs.values() if not job.ended and job.name not in named]
 
 
 def write_rows(draft: Draft, schedule: Sequence[Block]) -> None:

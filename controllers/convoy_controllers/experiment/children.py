@@ -8,11 +8,14 @@ from typing import Any
 from convoy_controllers.children import owner_reference
 from convoy_controllers.experiment import arms
 from convoy_controllers.experiment.arms import Run
-from convoy_controllers.experiment.names import LOAD_SUFFIX, MAX_NAME, plan_label
+from convoy_controllers.experiment.names import LOAD_SUFFIX, MAX_NAME, load_name, plan_label
 from convoy_controllers.resources import SERVING_JOBS, TRAINING_JOBS, Resource
 from convoy_crds.experiment import KIND, Experiment
 from convoy_crds.experiment_arm import Arm, ArmType
+from convoy_crds.experiment_plan import Perturbation
 from convoy_crds.experiment_status import RunStatus
+from convoy_crds.perturbations import Backend, perturbation_type
+from convoy_crds.servingjob_rollout import DEFAULT_PORT
 from convoy_crds.terms import (
     ENGINE_ANALYSIS,
     ENGINE_LOAD,
@@ -72,13 +75,23 @@ def simulation_params(experiment: Experiment, run: Run, chosen: Mapping[str, Any
     }
     registered = arms.perturbation(experiment.spec, run.block)
     if registered is not None:
-        found["perturbation"] = {
-            "kind": registered.kind.value,
-            "magnitude": run.block.cell.magnitude,
-            "start": registered.start_seconds,
-            "duration": registered.duration_seconds,
-        }
+        found["perturbation"] = _perturbation(registered, run.block.cell.magnitude)
     return found
+
+
+def load_job(experiment: Experiment, run: Run, record: RunStatus) -> dict[str, Any]:
+    """Return the job that sends the requests of a run to its ServingJob."""
+    body = run.arm.template.spec if run.arm.template is not None else {}
+    service = body.get("service") if isinstance(body.get("service"), dict) else None
+    port = (service or {}).get("port", DEFAULT_PORT)
+    url = f"http://{record.name}.{experiment.metadata.namespace}.svc:{port}"
+    params = {"seed": run.block.seed, **(run.arm.load or {}), "url": url}
+    registered = arms.perturbation(experiment.spec, run.block)
+    if registered is not None and Backend.LOAD in perturbation_type(registered.kind).backends:
+        params["perturbation"] = _perturbation(registered, run.block.cell.magnitude)
+    labels = {LABEL_BLOCK: str(run.block.id), LABEL_ARM: run.arm.name, LABEL_ATTEMPT: str(record.attempt)}
+    spec = _tool(ENGINE_LOAD, params)
+    return manifest(experiment, TRAINING_JOBS, load_name(record.name), spec, labels)
 
 
 def step_job(
@@ -121,6 +134,12 @@ def used_engines(experiment: Experiment) -> dict[str, str]:
     for path, name in arms.engine_names(spec):
         found.setdefault(name, path)
     return found
+
+
+def _perturbation(registered: Perturbation, magnitude: float | None) -> dict[str, Any]:
+    found = {"kind": registered.kind.value, "magnitude": magnitude, "start": registered.start_seconds}
+    seconds = registered.duration_seconds
+    return found if seconds is None else {**found, "duration": seconds}
 
 
 def _tool(engine: str, params: Mapping[str, Any]) -> dict[str, Any]:

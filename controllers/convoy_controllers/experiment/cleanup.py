@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from convoy_controllers.experiment import runs, steps
 from convoy_controllers.experiment.draft import Draft
+from convoy_controllers.experiment.names import load_name
 from convoy_controllers.experiment.observed import ChildJob
 from convoy_crds.experiment_status import RunStatus
 from convoy_crds.reasons.catalogue import Reasons
@@ -25,6 +26,9 @@ def finished_runs(draft: Draft) -> None:
     internal.kept = [name for name in internal.kept if name in jobs]
     for record in draft.status.runs:
         job = runs.job_of(draft, record)
+        load = jobs.get(load_name(record.name))
+        if record.ended and load is not None:
+            _retire(draft, load)
         if record.ended and job is not None:
             _retire(draft, job)
         if record.ended and record.uid in draft.observed.busy:
@@ -41,6 +45,7 @@ def replaced_attempts(draft: Draft) -> None:
     """Delete jobs that belong to no current attempt, and count the results that are refused."""
     internal, jobs = draft.status.internal, draft.observed.jobs
     current = {one.name: one.uid for one in draft.status.runs}
+    current |= {load_name(one.name): one.load_uid for one in draft.status.runs}
     current |= {steps.name_of(draft, one): one.uid for one in internal.steps}
     internal.stale = [uid for uid in internal.stale if any(job.uid == uid for job in jobs.values())]
     for job in jobs.values():
@@ -73,10 +78,8 @@ def _retire(draft: Draft, job: ChildJob) -> None:
 
 def _is_needed(draft: Draft, record: RunStatus) -> bool:
     """Return True if a record still names a job that is being deleted, or pods that still run."""
-    kept = draft.status.internal.kept
-    return record.uid in draft.observed.busy or (
-        record.name in draft.observed.jobs and record.name not in kept
-    )
+    names = {record.name, load_name(record.name)} - set(draft.status.internal.kept)
+    return bool(names & draft.observed.jobs.keys()) or record.uid in draft.observed.busy
 
 
 def _is_closed(draft: Draft, record: RunStatus, done: Collection[int]) -> bool:

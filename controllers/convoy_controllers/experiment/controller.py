@@ -13,6 +13,7 @@ from convoy_controllers.resources import (
     CHECKPOINT_STORES,
     ENGINES,
     EXPERIMENTS,
+    PODS,
     SERVING_JOBS,
     TRAINING_JOBS,
 )
@@ -60,6 +61,7 @@ CONTROLLER = Controller(
     makes=(
         Makes(TRAINING_JOBS, (Check, Create, Delete)),
         Makes(SERVING_JOBS, (Check, Create, Delete)),
+        Makes(PODS, (Delete,)),
     ),
     watches=(
         by_owner(KIND, TRAINING_JOBS, _state),

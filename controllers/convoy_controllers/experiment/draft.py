@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from convoy_controllers.children import Check, Child, Create, Delete, Event
+from convoy_controllers.commands import Command
 from convoy_controllers.condition_list import with_condition
 from convoy_controllers.experiment.observed import ChildJob, Observed
 from convoy_controllers.plan import Plan
@@ -44,8 +45,11 @@ class Draft:
         self.experiment = observed.experiment.model_copy(update={"status": self.status})
         """The experiment with the drafted status."""
         self._children: list[Child] = []
+        self._commands: list[Command] = []
         self._events: list[Event] = []
         self._requeue: float | None = None
+        self.places = 0
+        """Number of runs whose jobs may still be created in this plan."""
         self.edited = False
         """True if the spec is not the registered plan."""
         self._outcome = Outcome(self.status.phase)
@@ -84,6 +88,14 @@ class Draft:
         """Delete a job."""
         if not job.deleting:
             self._children.append(Delete(job.resource, job.name, job.uid))
+
+    def delete_pod(self, child: Delete) -> None:
+        """Delete a pod of a job."""
+        self._children.append(child)
+
+    def command(self, command: Command) -> None:
+        """Send a command to an agent."""
+        self._commands.append(command)
 
     def event(self, reason: Reason, message: str) -> None:
         """Add an Event, to be posted after the status is stored."""
@@ -148,6 +160,7 @@ class Draft:
             status_first=self.status_first,
             children=tuple(sorted(self._children, key=_order)),
             events=tuple(self._events),
+            commands=tuple(self._commands),
             requeue_after=self._requeue,
         )
 

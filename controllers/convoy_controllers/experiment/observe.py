@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
 from convoy_controllers.experiment.observed import ChildJob, Observed
 from convoy_controllers.keys import Key
@@ -12,6 +12,9 @@ from convoy_controllers.resources import SERVING_JOBS, TRAINING_JOBS
 from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds import checkpointstore, engine
 from convoy_crds.experiment import KIND, Experiment
+from convoy_crds.experiment_arm import ArmType
+from convoy_crds.experiment_plan import Perturbation
+from convoy_crds.perturbations import Backend, perturbation_type
 
 OVERDUE_SECONDS = 60.0
 """Seconds after the end of its grace period from which a pod counts as stopped. The kubelet of its node is
@@ -30,12 +33,16 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     uid, spec = experiment.metadata.uid, experiment.spec
     jobs = {job.name: job for job in _jobs(reader, uid)}
     reused = {arm.tuning.reuse.experiment for arm in spec.arms if arm.tuning and arm.tuning.reuse}
+    disturbed = _disturbed(reader, experiment, jobs)
     sources = {name: reader.get(KIND, name, key.namespace) for name in reused}
     return Observed(
         experiment=experiment,
         spec=stored.raw.get("spec") or {},
         jobs=jobs,
         busy=frozenset(_busy(reader, experiment, jobs)),
+        pods=disturbed,
+        first_steps=dict(_first_steps(reader, disturbed)),
+        faults=reader.hub.faults(tuple(pod for pods in disturbed.values() for pod in pods)),
         engines={one.metadata.name: one for one in reader.all(engine.KIND)},
         store=reader.get(checkpointstore.KIND, spec.store),
         known_stores=tuple(
@@ -62,6 +69,35 @@ def _jobs(reader: Reader, uid: str) -> Iterator[ChildJob]:
                 deleting=bool(metadata.get("deletionTimestamp")),
                 labels=metadata.get("labels") or {},
             )
+
+
+def _disturbed(
+    reader: Reader, experiment: Experiment, jobs: Mapping[str, ChildJob]
+) -> dict[str, tuple[PodView, ...]]:
+    """Return the pods of the jobs that run, by uid of the job, if there are perturbations of pods."""
+    if not any(Backend.AGENT in perturbation_type(one.kind).backends for one in _registered(experiment)):
+        return {}
+    namespace = experiment.metadata.namespace or ""
+    return {
+        job.uid: tuple(pod for pod in reader.pods(namespace, job.name) if pod.owner_uid == job.uid)
+        for job in jobs.values()
+        if not job.ended
+    }
+
+
+def _registered(experiment: Experiment) -> list[Perturbation]:
+    simulated = all(arm.type is ArmType.SIMULATION for arm in experiment.spec.arms)
+    return [] if simulated else experiment.spec.perturbations or []
+
+
+def _first_steps(
+    reader: Reader, disturbed: Mapping[str, tuple[PodView, ...]]
+) -> Iterator[tuple[str, datetime]]:
+    for uid, pods in disturbed.items():
+        views = reader.hub.slots(pods).values()
+        steps = [rank.first_step for view in views for rank in view.ranks if rank.first_step]
+        if steps:
+            yield uid, datetime.fromtimestamp(min(steps), UTC)
 
 
 def _busy(reader: Reader, experiment: Experiment, jobs: dict[str, ChildJob]) -> Iterator[str]:

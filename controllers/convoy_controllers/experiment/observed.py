@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from convoy_controllers.faults import FaultState
 from convoy_controllers.resources import Resource
+from convoy_controllers.views import PodView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.experiment import Experiment
+from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 
@@ -36,6 +40,17 @@ class ChildJob:
         return bool(self.status.get("phase") == Phase.SUCCEEDED)
 
     @property
+    def available(self) -> bool:
+        """Return True if the replicas of a ServingJob serve."""
+        return self._condition(ConditionType.AVAILABLE).get("status") == "True"
+
+    @property
+    def halted(self) -> str:
+        """Return the reason why the rollout of a ServingJob is halted; empty if it is not."""
+        found = self._condition(ConditionType.PROGRESSING)
+        return str(found.get("message", "")) if found.get("status") == "False" else ""
+
+    @property
     def result(self) -> Mapping[str, Any]:
         """Return the result that the job's program has left; empty if it left none."""
         found = self.status.get("result")
@@ -46,6 +61,9 @@ class ChildJob:
         """Return the reason and the message of the job's phase."""
         reason, message = self.status.get("reason", ""), self.status.get("message", "")
         return f"{reason}: {message}" if message else str(reason) or "it gives no reason"
+
+    def _condition(self, kind: str) -> Mapping[str, Any]:
+        return next((one for one in self.status.get("conditions") or () if one.get("type") == kind), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,12 @@ class Observed:
     """All jobs that the experiment owns, by name."""
     busy: frozenset[str] = frozenset()
     """Uids of jobs whose pods still run. The job itself may be deleted already."""
+    pods: Mapping[str, tuple[PodView, ...]] = field(default_factory=dict)
+    """Pods of each job whose run a perturbation may disturb, by uid of the job."""
+    first_steps: Mapping[str, datetime] = field(default_factory=dict)
+    """Time of the first step of each of these jobs that has made one, by uid of the job."""
+    faults: Mapping[str, FaultState] = field(default_factory=dict)
+    """Faults that were ordered for these pods and reported, by id of the fault."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
     """All valid Engines, by name."""
     store: CheckpointStore | None = None

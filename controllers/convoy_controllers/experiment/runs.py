@@ -7,12 +7,14 @@ from typing import Any
 
 from convoy_controllers.experiment import outcomes
 from convoy_controllers.experiment.arms import Run
-from convoy_controllers.experiment.children import RESOURCES, max_name, run_job
+from convoy_controllers.experiment.children import RESOURCES, load_job, max_name, run_job
 from convoy_controllers.experiment.draft import Draft
-from convoy_controllers.experiment.names import run_name
+from convoy_controllers.experiment.names import load_name, run_name
 from convoy_controllers.experiment.observed import ChildJob
 from convoy_controllers.experiment.outcomes import Readings
 from convoy_controllers.experiment.steps import BUSY_SECONDS
+from convoy_controllers.resources import TRAINING_JOBS
+from convoy_crds.experiment_arm import ArmType
 from convoy_crds.experiment_status import RunFailure, RunState, RunStatus
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
@@ -46,9 +48,12 @@ def follow(draft: Draft, run: Run, record: RunStatus) -> None:
         return
     if job is not None:
         record.uid, record.state = job.uid, RunState.RUNNING
-        if job.ended:
-            _finish(draft, record, job)
-    elif not record.uid and draft.may_start:
+        if run.arm.type is ArmType.SERVING_JOB:
+            _follow_load(draft, run, record, job)
+        elif job.ended:
+            _finish(draft, record, job, Readings(status=job.status, result=job.result))
+    elif not record.uid and draft.may_start and draft.places > 0:
+        draft.places -= 1
         draft.create(RESOURCES[run.arm.type], run_job(draft.experiment, run, record))
     if not record.ended:
         _enforce_deadline(draft, record)
@@ -90,11 +95,27 @@ def _try_again(draft: Draft, run: Run, record: RunStatus) -> None:
     record.name, record.uid, record.state = _name(draft, run, record.attempt), "", RunState.PENDING
 
 
-def _finish(draft: Draft, record: RunStatus, job: ChildJob) -> None:
+def _follow_load(draft: Draft, run: Run, record: RunStatus, server: ChildJob) -> None:
+    """Create the job that sends the requests once the server is available, or record its end."""
+    name = load_name(record.name)
+    load = draft.observed.jobs.get(name)
+    if record.load_uid and (load is None or load.uid != record.load_uid):
+        fail(draft, record, Reasons.LOAD_DISAPPEARED, job=name)
+    elif load is not None:
+        record.load_uid = load.uid
+        if load.ended:
+            _finish(draft, record, load, Readings(status=server.status, load=load.result))
+    elif server.halted:
+        fail(draft, record, Reasons.SERVER_FAILED, job=server.name, why=server.halted)
+    elif server.available and draft.may_start:
+        draft.create(TRAINING_JOBS, load_job(draft.experiment, run, record))
+
+
+def _finish(draft: Draft, record: RunStatus, job: ChildJob, readings: Readings) -> None:
+    """Record the end of a run. `job`: the job whose end is the end of the run."""
     if not job.succeeded:
         fail(draft, record, Reasons.JOB_FAILED, job=job.name, why=job.why)
         return
-    readings = Readings(status=job.status, result=job.result)
     missing = outcomes.missing(draft.spec.outcomes, readings)
     if missing is not None:
         fail(draft, record, Reasons.NO_VALUE, outcome=missing.name, why=outcomes.place(missing))

@@ -1,0 +1,145 @@
+"""Disturbs the runs of jobs: orders faults of their pods from the agents, and reads what was measured.
+
+An order is repeated until the agent reports the fault. The agent undoes it by its own timer.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from convoy_controllers.children import delete_pod
+from convoy_controllers.commands import InjectFault, UndoFault
+from convoy_controllers.experiment import arms, runs
+from convoy_controllers.experiment.arms import Run
+from convoy_controllers.experiment.draft import Draft
+from convoy_controllers.faults import FaultPhase
+from convoy_controllers.views import ENDED_PHASES, PodView
+from convoy_crds.experiment_plan import Perturbation
+from convoy_crds.experiment_status import FaultRecord, RunStatus
+from convoy_crds.perturbations import Backend, PerturbationKind, perturbation_type
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import LABEL_INDEX, LABEL_ROLE
+
+POLL_SECONDS = 2.0
+"""Seconds until the next plan while a run is disturbed. No event shows what agents report."""
+REFUSED_SECONDS = 60.0
+"""Seconds after which a fault that no agent injects makes the run fail."""
+MAX_JOBS = 64
+"""Maximum number of jobs that an order names."""
+
+
+def on_pods(draft: Draft, run: Run) -> Perturbation | None:
+    """Return the perturbation that disturbs the pods of a run; None if there is none."""
+    found = arms.perturbation(draft.spec, run.block)
+    if found is None or Backend.AGENT not in perturbation_type(found.kind).backends:
+        return None
+    return found if run.arm.template is not None else None
+
+
+def follow(draft: Draft, run: Run, record: RunStatus) -> None:
+    """Disturb a run when it is time, and record the measured magnitude."""
+    registered = on_pods(draft, run)
+    if registered is None or record.ended or not record.uid:
+        return
+    draft.requeue(POLL_SECONDS)
+    _start(draft, record)
+    if record.fault is None:
+        return
+    due = record.fault.started_at + timedelta(seconds=registered.start_seconds)
+    if draft.exact < due:
+        draft.requeue(max(0.1, (due - draft.exact).total_seconds()))
+    elif registered.kind is PerturbationKind.KILL_POD:
+        _kill_pods(draft, run, record, registered)
+    else:
+        _order(draft, run, record, registered)
+
+
+def finish(draft: Draft, run: Run, record: RunStatus) -> None:
+    """Undo the fault of a run that has ended. A run that ended without its fault has failed."""
+    if on_pods(draft, run) is None:
+        return
+    if record.fault is not None and record.fault.node and record.fault.pods:
+        draft.command(UndoFault(record.fault.node, record.fault.pods[0], record.name))
+    if record.failure is None and (record.fault is None or not record.fault.injected):
+        why = "the run ended before the perturbation was in effect"
+        record.figures = []
+        runs.fail(draft, record, Reasons.FAULT_NOT_INJECTED, pod=f"of {record.name}", why=why)
+
+
+def _start(draft: Draft, record: RunStatus) -> None:
+    """Record the time of the run's first step."""
+    since = draft.observed.first_steps.get(record.load_uid or record.uid)
+    if record.fault is None and since is not None:
+        record.fault = FaultRecord(started_at=since)
+
+
+def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) -> None:
+    fault = record.fault
+    if fault is None:
+        return
+    pods = [pod for pod in draft.observed.pods.get(record.uid, ()) if pod.node]
+    if not fault.pods:
+        chosen = _target(pods, registered, run.block.seed)
+        if chosen is None:
+            return
+        fault.pods, fault.node, fault.ordered_at = [chosen.uid], chosen.node or "", draft.now
+    state = draft.observed.faults.get(record.name)
+    if state is not None and state.phase is not FaultPhase.REFUSED:
+        fault.injected = True
+        record.achieved = state.achieved if state.achieved is not None else record.achieved
+        return
+    if (draft.now - (fault.ordered_at or draft.now)).total_seconds() > REFUSED_SECONDS:
+        why = state.message if state is not None else f"the agent of node {fault.node} has not reported it"
+        name = next((pod.name for pod in pods if pod.uid == fault.pods[0]), f"of {record.name}")
+        runs.fail(draft, record, Reasons.FAULT_NOT_INJECTED, pod=name, why=why)
+        return
+    end = (record.start_time or draft.now) + timedelta(seconds=draft.spec.run_deadline_seconds)
+    draft.command(
+        InjectFault(
+            node=fault.node,
+            pod_uid=fault.pods[0],
+            id=record.name,
+            owner_uid=record.uid,
+            job_uids=tuple(job.uid for job in draft.observed.jobs.values() if not job.ended)[:MAX_JOBS],
+            kind=registered.kind,
+            magnitude=run.block.cell.magnitude or 0.0,
+            seconds=registered.duration_seconds or max(1.0, (end - draft.exact).total_seconds()),
+        )
+    )
+
+
+def _kill_pods(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) -> None:
+    """Delete as many pods as the magnitude says, one after the other over the duration. Each one is in the
+    status before it is deleted.
+    """
+    fault, count = record.fault, int(run.block.cell.magnitude or 0)
+    if fault is None:
+        return
+    pods = [pod for pod in draft.observed.pods.get(record.uid, ()) if not pod.deleting]
+    for pod in pods:
+        if pod.uid in fault.pods:
+            draft.delete_pod(delete_pod(pod.name, pod.uid))
+    pause = (registered.duration_seconds or 0.0) / max(1, count)
+    start = fault.started_at + timedelta(seconds=registered.start_seconds)
+    due = start + timedelta(seconds=pause * len(fault.pods))
+    fresh = [pod for pod in pods if pod.uid not in fault.pods]
+    chosen = _target(fresh, registered, run.block.seed + len(fault.pods))
+    if len(fault.pods) < count and draft.exact >= due and chosen is not None:
+        fault.pods.append(chosen.uid)
+        draft.delete_pod(delete_pod(chosen.name, chosen.uid))
+    record.achieved, fault.injected = float(len(fault.pods)), len(fault.pods) == count
+
+
+def _target(pods: list[PodView], registered: Perturbation, seed: int) -> PodView | None:
+    """Return the pod to disturb; None if there is none yet. Without `target.slot`, the seed chooses it."""
+    role, slot = registered.target.role, registered.target.slot
+    able = [
+        pod
+        for pod in sorted(pods, key=lambda pod: pod.name)
+        if pod.phase not in ENDED_PHASES and not pod.deleting
+    ]
+    if role is not None:
+        able = [pod for pod in able if pod.labels.get(LABEL_ROLE) == role]
+    if slot is not None:
+        return next((pod for pod in able if pod.labels.get(LABEL_INDEX) == str(slot)), None)
+    return able[seed % len(able)] if able else None
