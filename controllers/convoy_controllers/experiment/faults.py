@@ -100,12 +100,21 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
             pod_uid=fault.pods[0],
             id=record.name,
             owner_uid=record.uid,
-            job_uids=tuple(job.uid for job in draft.observed.jobs.values() if not job.ended)[:MAX_JOBS],
+            job_uids=_job_uids(draft),
             kind=registered.kind,
             magnitude=run.block.cell.magnitude or 0.0,
             seconds=registered.duration_seconds or max(1.0, (end - draft.exact).total_seconds()),
+            volume=registered.target.volume or "",
         )
     )
+
+
+def _job_uids(draft: Draft) -> tuple[str, ...]:
+    """Return the uids of the experiment's jobs, running ones first. Pods of a job that has just ended may
+    still be on the node.
+    """
+    jobs = sorted(draft.observed.jobs.values(), key=lambda job: job.ended)
+    return tuple(job.uid for job in jobs)[:MAX_JOBS]
 
 
 def _kill_pods(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) -> None:
