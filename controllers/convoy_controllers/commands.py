@@ -190,8 +190,8 @@ class InjectFault:
     node: str
     pod_uid: str
     id: str
-    """Name of the fault, unique among all faults of the pod: lower-case letters, digits and hyphens, at most
-    100.
+    """Name of the fault, unique among all faults of the pod: lower-case letters, digits, hyphens and
+    dots, at most 100.
     """
     owner_uid: str
     """Uid of the pod's job."""

@@ -20,7 +20,7 @@ from convoy_agents.wire import hub_pb2
 
 MAX_RECORDS = 64
 """Maximum number of records. The oldest of the faults that are over is removed first."""
-ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,98}[a-z0-9])?")
+ID = re.compile(r"[a-z0-9]([-.a-z0-9]{0,98}[a-z0-9])?")
 """Matches a valid id. It is the name of the record's file."""
 
 log = structlog.get_logger()

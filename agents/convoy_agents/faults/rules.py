@@ -23,7 +23,7 @@ def order_refusal(order: Order, running: Iterable[Order]) -> str:
     `running`: the orders of the faults that are in effect.
     """
     if not ID.fullmatch(order.id):
-        return "id: must be at most 100 lower-case letters, digits and hyphens"
+        return "id: must be at most 100 lower-case letters, digits, hyphens and dots"
     return _kind_refusal(order) or _time_refusal(order) or _conflict(order, list(running))
 
 

@@ -21,6 +21,7 @@ from convoy_crds.perturbations import PERTURBATIONS, Backend, PerturbationKind
     ("change", "why"),
     [
         ({"id": "../x"}, "id: must be"),
+        ({"id": "..x"}, "id: must be"),
         ({"kind": "Meteor"}, "'Meteor' is not registered"),
         ({"kind": "NodeLoss"}, "the agent never injects NodeLoss"),
         ({"kind": "KillPod"}, "the agent never injects KillPod"),
@@ -39,7 +40,7 @@ def test_an_order_that_no_agent_carries_out_is_refused_with_its_field(
 
 
 def test_a_valid_order_is_accepted_and_the_agent_has_a_fault_for_each_kind_of_the_registry() -> None:
-    assert order_refusal(ORDER, []) == ""
+    assert order_refusal(ORDER, []) == order_refusal(ORDER._replace(id="my.run-b0-a-1"), []) == ""
     kinds = {one.kind for one in PERTURBATIONS if Backend.AGENT in one.backends}
     assert set(KINDS) == {kind.value for kind in kinds - {PerturbationKind.KILL_POD}}
 
