@@ -105,8 +105,8 @@ def set_condition(draft: Draft) -> None:
 
 
 def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
-    """Return the gravest finding; None if the job saves no checkpoints, or before an incarnation has
-    formed.
+    """Return the gravest finding; None if the job saves no checkpoints, before an incarnation has formed, and
+    while the reports of a job with tiers by default decide nothing.
     """
     effective = tiers.of(observed, status)
     if effective.source is None or not status.formed:
@@ -118,7 +118,7 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
         *_overdue(observed, status),
         *saving(observed, status, effective),
     ]
-    return min(found, key=lambda one: GRAVEST_FIRST.index(one.reason))
+    return min(found, key=lambda one: GRAVEST_FIRST.index(one.reason), default=None)
 
 
 def _troubles(observed: Observed, status: TrainingJobStatus, effective: Effective) -> Iterator[Finding]:
@@ -217,6 +217,8 @@ def _saving_by_default(
         every = interval.described(observed.job, status)
         if _late(progress, began, interval.seconds(observed.job, status)):
             yield Finding(False, Reasons.NOTHING_SAVED, Reasons.NOTHING_SAVED.format(interval=every))
+    if _undecided(observed, status):
+        return
     if effective.shortfall is not None:
         yield Finding(effective.tiers.any, *effective.shortfall)
         return
@@ -226,6 +228,21 @@ def _saving_by_default(
         "memory": tiers.mebibytes(effective.limit) if effective.limit else "half of the agent's memory",
     }
     yield Finding(True, Reasons.DEFAULT_MEMORY, Reasons.DEFAULT_MEMORY.format(**facts))
+
+
+def _undecided(observed: Observed, status: TrainingJobStatus) -> bool:
+    """Return True if the condition stays as it is until the agents report more about this incarnation.
+
+    Before a rank has requested checkpoints, it is unknown whether the program saves. Before all ranks have
+    requested memory, it is unknown whether the memory suffices this time.
+    """
+    old = next((one.reason for one in status.conditions if one.type == ConditionType.CHECKPOINTING), None)
+    views = [view.memory for view in observed.slots.values() if view.incarnation == status.incarnation]
+    if not any(one is not None and one.opened for one in views):
+        return old is None or old in [reason.name for reason in ANNOUNCED]
+    known = tiers.known(observed, status)
+    complete = known.nodes and all(node in known.memory and known.memory[node].wanted for node in known.nodes)
+    return not complete and old in (Reasons.DEFAULT_NO_COPIES.name, Reasons.DEFAULT_NO_ROOM.name)
 
 
 def never_saves(observed: Observed, status: TrainingJobStatus) -> bool:

@@ -125,6 +125,10 @@ class Defaults(ToyCluster):
         found = next(one for one in self.job.status.conditions if one.type == "Checkpointing")
         return found.status, found.reason, found.message
 
+    def reasons(self) -> list[str]:
+        """Return the reason of the condition Checkpointing; none if there is no condition."""
+        return [one.reason for one in self.job.status.conditions if one.type == "Checkpointing"]
+
 
 def running(chart: CheckpointDefaults = MEMORY, **spec: Any) -> Defaults:
     return Defaults(chart, **spec).settle()
@@ -225,7 +229,7 @@ def test_too_little_memory_is_reported_once() -> None:
 
 @pytest.mark.parametrize(
     ("opened", "step", "reason"),
-    [(False, 2, "DefaultMemory"), (False, 3, "ProgramNeverSaves"), (True, 9, "DefaultMemory")],
+    [(False, 2, ""), (False, 3, "ProgramNeverSaves"), (True, 9, "DefaultMemory")],
 )
 def test_a_program_that_never_saves_is_reported_once(opened: bool, step: int, reason: str) -> None:
     cluster = running()
@@ -233,9 +237,42 @@ def test_a_program_that_never_saves_is_reported_once(opened: bool, step: int, re
     for number in range(1, step + 1):
         cluster.advance(number)
         cluster.step()
-    assert cluster.condition()[1] == reason
+    assert cluster.reasons() == ([reason] if reason else [])
     assert cluster.events.count("ProgramNeverSaves") == (reason == "ProgramNeverSaves")
     assert saves(cluster.job) is (reason != "ProgramNeverSaves")
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        ({"opened": False, "copies": 1}, "ProgramNeverSaves"),
+        ({"opened": True, "wanted": 100 * MIB, "limit": 512 * MIB, "copies": 1}, "DefaultMemory"),
+        ({"opened": True, "wanted": 300 * MIB, "limit": 512 * MIB, "copies": 0}, "DefaultNoCopies"),
+        ({"opened": True, "wanted": 600 * MIB, "limit": 512 * MIB, "copies": 0}, "DefaultNoRoom"),
+    ],
+)
+def test_a_restart_does_not_repeat_what_the_user_knows(use: dict[str, Any], reason: str) -> None:
+    cluster = running()
+    cluster.report(**use)
+    for step in range(1, 5):
+        cluster.advance(step)
+        cluster.settle()
+    cluster.exit(1, 137)
+    found = set()
+    for _ in range(12):
+        cluster.step()
+        found |= set(cluster.reasons())
+    assert (cluster.job.status.incarnation, cluster.job.status.phase) == (2, "Running")
+    cluster.report(opened=use["opened"], copies=1)
+    cluster.settle()
+    found |= set(cluster.reasons())
+    cluster.report(**use)
+    for step in range(5, 9):
+        cluster.advance(step)
+        cluster.settle()
+    assert found == set(cluster.reasons()) == {reason}
+    told = [one for one in cluster.events if one.startswith("Default") or one == "ProgramNeverSaves"]
+    assert told == [reason]
 
 
 def test_memory_that_went_to_another_job_is_reported() -> None:
