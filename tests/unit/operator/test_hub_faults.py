@@ -11,7 +11,7 @@ from convoy_controllers.faults import FaultPhase
 from convoy_controllers.keys import Key
 from convoy_controllers.views import PodView
 from convoy_crds.perturbations import PerturbationKind
-from convoy_operator import views
+from convoy_operator import app, views
 from convoy_operator.hub import faults as hub_faults
 
 LABEL = {"convoy.dev/fault-injection": "true"}
@@ -40,7 +40,7 @@ class TestFaults(AgentsHarness):
     async def test_an_order_reaches_the_agent_and_is_repeated_until_it_is_acknowledged(self) -> None:
         self.label("n0", LABEL)
         stream = self.join("n0")
-        self.hub.faults.send(ORDER)
+        app._send(self.hub, ORDER)
         sent = stream.outbox.get_nowait().inject_fault
         assert (sent.id, sent.pod_uid, sent.owner_uid, [*sent.job_uids]) == ("f-1", "u", "job", ["job"])
         assert (sent.kind, sent.magnitude, sent.seconds) == ("LinkLimit", 20.0, 30.0)
