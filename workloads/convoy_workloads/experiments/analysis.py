@@ -19,7 +19,7 @@ from convoy_workloads.experiments.deviations import check_blocks, deviations
 from convoy_workloads.experiments.health import collapse, flags
 from convoy_workloads.experiments.holm import holm
 from convoy_workloads.experiments.hypotheses import Hypothesis, hypotheses, sign
-from convoy_workloads.experiments.intervals import Interval, mean_interval, ratio_interval
+from convoy_workloads.experiments.intervals import Interval, attained_level, mean_interval, ratio_interval
 from convoy_workloads.experiments.levels import levels
 from convoy_workloads.experiments.observations import Observations
 from convoy_workloads.experiments.paired import Pairs, pairs
@@ -197,7 +197,7 @@ def _result(family: Family, hypothesis: Hypothesis, found: Pairs, estimate: Esti
         effect=estimate.effect,
         low=low,
         high=high,
-        level=family.level(hypothesis),
+        level=attained_level(estimate.blocks, family.level(hypothesis)),
         raw_p=1.0,
         p=estimate.p,
         standardised=effects.standardised(found.differences),

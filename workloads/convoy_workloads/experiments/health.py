@@ -70,10 +70,18 @@ def flags(spec: ExperimentSpec, tuning: Sequence[TuningStatus]) -> tuple[str, ..
             found.append(
                 f"comparator {arm.name} is not tuned: a tuned one might do better. Add tuning to the arm"
             )
-        edges = [one.path for one in known[arm.name].values if one.at_edge] if arm.name in known else []
-        if edges:
-            found.append(
-                f"the tuned {', '.join(edges)} of {arm.name} is at the edge of its range: "
-                "a wider range might do better"
-            )
+        if arm.tuning is not None and arm.name in known:
+            found += _tuning_flags(arm.tuning.trials, known[arm.name])
     return tuple(found)
+
+
+def _tuning_flags(planned: int, tuning: TuningStatus) -> Iterator[str]:
+    if tuning.failure:
+        yield f"the tuning of {tuning.arm} failed: {tuning.failure}"
+    elif tuning.trials < planned:
+        yield f"the tuning of {tuning.arm} made {tuning.trials} of {planned} trials"
+    if edges := [one.path for one in tuning.values if one.at_edge]:
+        yield (
+            f"the tuned {', '.join(edges)} of {tuning.arm} is at the edge of its range: "
+            "a wider range might do better"
+        )

@@ -1,8 +1,13 @@
-"""Confidence intervals of means and of ratios of means, by the bootstrap.
+"""Confidence intervals of mean differences and of ratios of means.
 
-BCa intervals of few values are too narrow. Their level is therefore raised as if the standard deviation of a
-normal distribution had to be estimated ("expanded" intervals: T. Hesterberg, What Teachers Should Know About
-the Bootstrap, The American Statistician 69 (2015), section 4.2).
+The interval of a mean consists of all values that the sign-flip test does not reject. Its ends are means of
+subsets of the differences: between two neighbours of the 2^n - 1 ordered means, the truth lies with the
+probability 2^-n (J. A. Hartigan, Using Subsample Values as Typical Values, JASA 64, 1969). So the interval is
+exact if the differences are symmetric about their mean.
+
+The interval of a ratio is a BCa bootstrap interval. With few values such an interval is too narrow. Its level
+is therefore raised as if the standard deviation of a normal distribution had to be estimated (T. Hesterberg,
+What Teachers Should Know About the Bootstrap, The American Statistician 69, 2015).
 """
 
 from __future__ import annotations
@@ -14,26 +19,34 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+from convoy_workloads.experiments.permutation import EXACT_BLOCKS
+
 Interval = tuple[float, float]
 
 
-def expanded_level(level: float, count: int) -> float:
-    """Return the level of the bootstrap at which an interval of `count` values covers with the probability
-    `level`.
-    """
-    quantile = stats.t.ppf((1 + level) / 2, count - 1) * math.sqrt(count / (count - 1))
-    return float(1 - 2 * stats.norm.sf(quantile))
-
-
 def mean_interval(values: Sequence[float], level: float, resamples: int, seed: int) -> Interval | None:
-    """Return the interval of the mean. Return None for fewer than two values. Equal values give an interval
-    of length 0.
+    """Return the interval of the mean; None for fewer than two values.
+
+    `level`: the smallest level of the interval, if the number of values allows it; see `attained_level`.
+    `resamples`: number of random subsets if there are more than EXACT_BLOCKS values.
     """
     if len(values) < 2:
         return None
     if min(values) == max(values):
         return values[0], values[0]
-    return _bootstrap((np.asarray(values),), _mean, (level, resamples, seed))
+    exact = len(values) <= EXACT_BLOCKS
+    means = np.sort(_subset_means(values) if exact else _random_means(values, resamples, seed))
+    rank = _rank(len(means) + 1, level)
+    return float(means[rank - 1]), float(means[-rank])
+
+
+def attained_level(count: int, level: float) -> float:
+    """Return the level that the interval of the mean of `count` values has. It is at least `level`, unless
+    there are so few values that even the widest interval has a lower level.
+    """
+    if count > EXACT_BLOCKS:
+        return level
+    return max(0.0, 1 - 2 * _rank(2**count, level) / 2**count)
 
 
 def ratio_interval(
@@ -47,21 +60,15 @@ def ratio_interval(
     ratios = [one / other for one, other in zip(first, second, strict=True)]
     if min(ratios) == max(ratios):
         return ratios[0], ratios[0]
-    return _bootstrap((np.asarray(first), np.asarray(second)), _ratio, (level, resamples, seed))
-
-
-def _bootstrap(samples: tuple[object, ...], statistic: object, options: tuple[float, int, int]) -> Interval:
-    """Return the BCa interval, or the percentile interval where BCa is not defined."""
-    level, resamples, seed = options
-    for method in ("BCa", "percentile"):
+    for method in ("BCa", "percentile"):  # BCa is not defined for all samples.
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
             found = stats.bootstrap(
-                samples,
-                statistic,
-                paired=len(samples) > 1,
+                (np.asarray(first), np.asarray(second)),
+                _ratio,
+                paired=True,
                 vectorized=True,
                 n_resamples=resamples,
-                confidence_level=expanded_level(level, len(samples[0])),  # type: ignore[arg-type]
+                confidence_level=expanded_level(level, len(first)),
                 method=method,
                 rng=np.random.default_rng(seed),
             ).confidence_interval
@@ -70,8 +77,32 @@ def _bootstrap(samples: tuple[object, ...], statistic: object, options: tuple[fl
     return float(found.low), float(found.high)
 
 
-def _mean(values: np.ndarray, axis: int) -> np.ndarray:
-    return np.asarray(np.mean(values, axis=axis))
+def expanded_level(level: float, count: int) -> float:
+    """Return the level of the bootstrap at which an interval of `count` values covers with the probability
+    `level`.
+    """
+    quantile = stats.t.ppf((1 + level) / 2, count - 1) * math.sqrt(count / (count - 1))
+    return float(1 - 2 * stats.norm.sf(quantile))
+
+
+def _rank(means: int, level: float) -> int:
+    """Return the rank of the interval's ends among the ordered means, from 1."""
+    return max(1, math.floor((1 - level) / 2 * means + 1e-9))
+
+
+def _subset_means(values: Sequence[float]) -> np.ndarray:
+    """Return the means of all subsets but the empty one."""
+    sums, sizes = np.zeros(1), np.zeros(1)
+    for one in values:
+        sums, sizes = np.concatenate([sums, sums + one]), np.concatenate([sizes, sizes + 1])
+    return np.asarray(sums[1:] / sizes[1:])
+
+
+def _random_means(values: Sequence[float], count: int, seed: int) -> np.ndarray:
+    """Return the means of random subsets. Each value is in a subset with the probability 1/2."""
+    chosen = np.random.default_rng(seed).random((count, len(values))) < 0.5
+    chosen = chosen[chosen.any(axis=1)]
+    return np.asarray(np.where(chosen, values, 0.0).sum(axis=1) / chosen.sum(axis=1))
 
 
 def _ratio(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:

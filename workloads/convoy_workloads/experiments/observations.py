@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from convoy_crds.experiment_schedule import Cell
 from convoy_crds.experiment_status import BlockStatus
+
+LARGEST = 1e100
+"""Largest absolute value that counts as observed. The squares of larger ones could overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Observed:
 
 
 class Observations:
-    """All observed values. A value that is not finite counts as not observed."""
+    """All observed values. A value that is not finite, or beyond LARGEST, counts as not observed."""
 
     def __init__(self, blocks: Iterable[BlockStatus]) -> None:
         self._values: dict[tuple[Cell, int, str, str], Observed] = {}
@@ -29,7 +31,7 @@ class Observations:
             cell = Cell(block.perturbation, block.magnitude)
             self._repetitions.setdefault(cell, {})[block.repetition] = None
             for one in block.figures:
-                if math.isfinite(one.value):
+                if abs(one.value) <= LARGEST:
                     key = (cell, block.repetition, one.arm, one.outcome)
                     self._values[key] = Observed(one.value, bool(one.censored))
 

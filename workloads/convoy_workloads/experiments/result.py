@@ -58,7 +58,9 @@ class HypothesisResult(Model):
     low: float | None = None
     high: float | None = None
     level: float
-    """Level of the confidence interval from `low` to `high`."""
+    """Level that the confidence interval from `low` to `high` has. It is below the plan's level if there are
+    too few blocks.
+    """
     raw_p: float
     p: float
     """p-value after Holm's correction over all hypotheses."""

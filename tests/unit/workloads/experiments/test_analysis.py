@@ -167,10 +167,11 @@ def test_censored_runs_count_with_their_limit() -> None:
     assert (found.censored_candidate, found.censored_comparator, found.blocks) == (0, 3, 10)
 
 
-def test_a_value_that_is_no_number_is_a_failed_pair() -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 1.7e308])
+def test_a_value_that_is_no_usable_number_is_a_failed_pair(value: float) -> None:
     document = plan()
     rows = blocks(document, shifted(3))
-    rows[4]["figures"][0]["value"] = float("nan")
+    rows[4]["figures"][0]["value"] = value
     found = only(analyse(document, rows))
     assert (found.blocks, found.failed) == (9, [4])
 
@@ -198,12 +199,28 @@ def test_a_comparator_outside_its_limits_has_collapsed() -> None:
     assert found.reason.endswith("and its limit is at most 8")
 
 
-def test_untuned_comparators_and_edges_are_remarked() -> None:
-    tuning = [{"arm": "ours", "trials": 3, "values": [{"path": "a.b", "value": "1", "atEdge": True}]}]
-    assert run(shifted(1), tuning).flags == [
-        "the tuned a.b of ours is at the edge of its range: a wider range might do better",
-        "comparator theirs is not tuned: a tuned one might do better. Add tuning to the arm",
+def test_weak_tuning_is_remarked() -> None:
+    search = {"trials": 20, "search": [{"path": "a.b", "min": 0, "max": 1}]}
+    arms = [arm("ours", "Candidate", tuning=search), arm("theirs", "Comparator", tuning=search)]
+    tuning = [
+        {"arm": "ours", "trials": 20, "values": [{"path": "a.b", "value": "1", "atEdge": True}]},
+        {"arm": "theirs", "trials": 3},
     ]
+    assert run(shifted(1), tuning, arms=arms).flags == [
+        "the tuned a.b of ours is at the edge of its range: a wider range might do better",
+        "the tuning of theirs made 3 of 20 trials",
+    ]
+    tuning[1]["failure"] = "JobFailed"
+    assert run(shifted(1), tuning, arms=arms).flags[1] == "the tuning of theirs failed: JobFailed"
+    assert run(shifted(1)).flags == [
+        "comparator theirs is not tuned: a tuned one might do better. Add tuning to the arm"
+    ]
+
+
+def test_the_largest_alpha_has_an_interval() -> None:
+    prediction = {**PREDICTION, "direction": "NotWorse", "margin": 1}
+    found = only(run(shifted(3), predictions=[prediction], analysis={"alpha": 0.5, "resamples": 1000}))
+    assert (found.level, found.verdict) == (0, "Supported")
 
 
 CONTROLS = [*ARMS, arm("same", "NegativeControl", controlOf="theirs")]

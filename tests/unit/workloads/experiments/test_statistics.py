@@ -13,7 +13,12 @@ from statsmodels.stats.multitest import multipletests
 from convoy_workloads.experiments import effects, power
 from convoy_workloads.experiments.controls import safe_p
 from convoy_workloads.experiments.holm import holm
-from convoy_workloads.experiments.intervals import expanded_level, mean_interval, ratio_interval
+from convoy_workloads.experiments.intervals import (
+    attained_level,
+    expanded_level,
+    mean_interval,
+    ratio_interval,
+)
 from convoy_workloads.experiments.permutation import sign_flip
 
 DARWIN = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
@@ -84,26 +89,43 @@ def test_holms_correction() -> None:
     assert holm(raw) == pytest.approx(list(multipletests(raw, method="holm")[1]))
 
 
-def test_the_expanded_interval_of_normal_data_is_that_of_student() -> None:
+def test_the_ends_of_an_interval_are_means_of_subsets() -> None:
+    # The 7 means of 1, 2, 6 are 1, 1.5, 2, 3, 3.5, 4, 6; between two neighbours the truth lies with 1/8.
+    assert mean_interval([1, 2, 6], 0.75, 1000, 1) == (1, 6)
+    assert mean_interval([1, 2, 6], 0.5, 1000, 1) == (1.5, 4)
+    assert [attained_level(3, level) for level in (0.5, 0.6, 0.75, 0.99)] == [0.5, 0.75, 0.75, 0.75]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(-50, 50).map(float), min_size=6, max_size=8), st.integers(-60, 60))
+def test_the_interval_contains_exactly_the_thresholds_that_the_test_keeps(
+    values: list[float], threshold: int
+) -> None:
+    low, high = mean_interval(values, 0.95, 1000, 1) or (0, 0)
+    kept = p([one - threshold for one in values]) > 0.05
+    assert kept is (low <= threshold <= high)
+
+
+def test_the_interval_of_many_normal_values_is_that_of_student() -> None:
     normal = statistics.NormalDist(10, 2)
-    values = [normal.inv_cdf((at + 0.5) / 12) for at in range(12)]
+    values = [normal.inv_cdf((at + 0.5) / 40) for at in range(40)]
     found = mean_interval(values, 0.95, 20_000, 1)
-    assert found is not None
-    reach = 2.201 * statistics.stdev(values) / math.sqrt(12)
-    assert found == pytest.approx((10 - reach, 10 + reach), abs=0.1 * reach)
-    assert expanded_level(0.95, 10_000) == pytest.approx(0.95, abs=1e-3)
+    reach = 2.023 * statistics.stdev(values) / math.sqrt(40)
+    assert found == pytest.approx((10 - reach, 10 + reach), abs=0.06 * reach)
+    assert attained_level(40, 0.95) == 0.95
 
 
 @pytest.mark.parametrize(
     ("values", "interval"),
-    [([], None), ([1.0], None), ([2.0, 2.0, 2.0], (2.0, 2.0))],
+    [([], None), ([1.0], None), ([2.0, 2.0, 2.0], (2.0, 2.0)), ([1.0, 2.0], (1.0, 2.0))],
 )
-def test_intervals_of_data_without_spread(values: list[float], interval: object) -> None:
+def test_intervals_of_few_and_of_equal_values(values: list[float], interval: object) -> None:
     assert mean_interval(values, 0.95, 1000, 1) == interval
 
 
-def test_intervals_of_two_values_are_finite_and_contain_both() -> None:
-    assert mean_interval([1.0, 2.0], 0.95, 1000, 1) == (1.0, 2.0)
+def test_the_level_of_a_bootstrap_is_raised_for_few_values() -> None:
+    assert expanded_level(0.95, 8) == pytest.approx(0.9886, abs=1e-3)
+    assert expanded_level(0.95, 10_000) == pytest.approx(0.95, abs=1e-3)
 
 
 def test_the_interval_of_a_ratio_belongs_to_pairs() -> None:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 import convoy
 from convoy_crds.experiment_hash import plan_hash
 from convoy_workloads.engines.experiment_analysis.file_state import EXTRA, FileState, write_files
@@ -19,7 +17,6 @@ from convoy_workloads.engines.experiment_analysis.params import Params
 from convoy_workloads.engines.no_model import NoModel
 from convoy_workloads.experiments.artefact import plan_files, result_files
 from convoy_workloads.experiments.compact import compact
-from convoy_workloads.experiments.deviations import DataMismatch
 from convoy_workloads.experiments.register import problems, spec_of
 from convoy_workloads.runtime.errors import ParamsError, StoreAway
 
@@ -29,8 +26,8 @@ def main() -> None:
     with convoy.join(Params) as job:
         try:
             result, files = compute(job.params)
-        except (ValidationError, DataMismatch, KeyError) as error:
-            raise ParamsError(f"the plan or its data are invalid: {error}") from error
+        except (ValueError, KeyError, TypeError) as error:  # The result follows from the parameters alone.
+            raise ParamsError(f"the plan or its data are invalid: {error!r}") from error
         keep(job, files)
         job.set_result(result)
 
