@@ -13,6 +13,7 @@ from convoy_workloads.engines import (
     gpt,
     lm,
     load,
+    orchestration,
     sklearn,
 )
 from convoy_workloads.engines.entry import EngineEntry
@@ -26,4 +27,5 @@ ENGINES: tuple[EngineEntry, ...] = (
     load.ENGINE,
     experiment_simulation.ENGINE,
     experiment_analysis.ENGINE,
+    orchestration.ENGINE,
 )  # fmt: skip

@@ -40,8 +40,11 @@ class HistogramSizing(Model):
 
     name: Literal["vpa"]
     percentile: Annotated[float, Field(gt=0, le=100)] = 90.0
+    """Percentile of the use of a job's class."""
     margin: Annotated[float, Field(ge=-0.5, le=10)] = 0.15
+    """Share of the percentile that is added to it."""
     half_life_seconds: Annotated[float, Field(gt=0, le=604_800)] = 86_400.0
+    """Time after which a measurement weighs half."""
 
     def create(self) -> sizing.Sizing:
         """Return the rule."""
@@ -53,7 +56,9 @@ class WindowSizing(Model):
 
     name: Literal["autopilot"]
     samples: Annotated[int, Field(ge=4, le=1000)] = 50
+    """Number of the newest measurements of a job's class."""
     margin: Annotated[float, Field(ge=-0.5, le=10)] = 0.1
+    """Share of the largest measurement that is added to it."""
 
     def create(self) -> sizing.Sizing:
         """Return the rule."""
@@ -70,7 +75,9 @@ class OrderedPolicy(Model):
 
     name: Literal["ordered"] = "ordered"
     order: Order = Order.OLDEST
+    """Job that starts first: the oldest, the shortest, the one that packs best, or the longest."""
     sizing: AnySizing = Field(default_factory=RequestSizing)
+    """Rule for the amount that a job reserves. Its `name` selects it; the default is `request`."""
     shortness: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Weight of little work against a good alignment, for the order `packing`."""
 
@@ -84,6 +91,7 @@ class LearnedPolicy(Model):
 
     name: Literal["learned"]
     weights: Annotated[list[float], Field(min_length=WEIGHTS, max_length=WEIGHTS)]
+    """Weights of the network, as the Engine `orchestration` writes them to `study.json`."""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """0 to choose the best start. Above 0, starts are drawn at random by their scores."""
     start_bias: Annotated[float, Field(ge=-10, le=10)] = 0.0
@@ -102,8 +110,11 @@ class Params(Model):
     policy: Annotated[OrderedPolicy | LearnedPolicy, Field(discriminator="name")] = Field(
         default_factory=OrderedPolicy
     )
+    """Scheduler. Its `name` selects it; the default is `ordered`."""
     workload: Workload = Field(default_factory=Workload)
+    """Jobs of the run."""
     nodes: Annotated[int, Field(ge=1, le=200)] = 4
+    """Number of nodes. They are all alike."""
     cores: Annotated[float, Field(ge=1, le=1024)] = 16.0
     """Cores of each node."""
     memory: Annotated[float, Field(ge=1, le=65_536)] = 64.0

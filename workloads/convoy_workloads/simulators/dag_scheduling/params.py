@@ -77,6 +77,7 @@ class LearnedPolicy(Model):
 
     name: Literal["learned"]
     weights: Annotated[list[float], Field(min_length=WEIGHTS, max_length=WEIGHTS)]
+    """Weights of the network, as the Engine `orchestration` writes them to `study.json`."""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """0 to choose the best stage. Above 0, stages are drawn at random by their scores."""
     start_bias: Annotated[float, Field(ge=-10, le=10)] = 0.0
@@ -98,8 +99,11 @@ class Params(Model):
     """A cluster with executors, its jobs, and the policy that schedules them."""
 
     policy: Annotated[AnyPolicy, Field(discriminator="name")] = Field(default_factory=FifoPolicy)
+    """Scheduler. Its `name` selects it; the default is `fifo`."""
     workload: Workload = Field(default_factory=Workload)
+    """Jobs of the run."""
     executors: Annotated[int, Field(ge=2, le=1000)] = 10
+    """Number of executors. Each one runs one task at a time."""
     move_seconds: Annotated[float, Field(ge=0, le=600)] = 2.5
     """Time that an executor needs before its first task of another job."""
     slowdown: Annotated[float, Field(ge=0, le=10)] = 0.5
