@@ -85,7 +85,7 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
         fault.pods, fault.node, fault.ordered_at = [chosen.uid], chosen.node or "", draft.now
     state = draft.observed.faults.get(record.name)
     if state is not None and state.phase is not FaultPhase.REFUSED:
-        fault.injected = True
+        fault.injected = fault.injected or state.injected > 0
         record.achieved = state.achieved if state.achieved is not None else record.achieved
         return
     if (draft.now - (fault.ordered_at or draft.now)).total_seconds() > REFUSED_SECONDS:

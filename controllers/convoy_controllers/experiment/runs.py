@@ -121,7 +121,8 @@ def _finish(draft: Draft, record: RunStatus, job: ChildJob, readings: Readings) 
         fail(draft, record, Reasons.NO_VALUE, outcome=missing.name, why=outcomes.place(missing))
         return
     record.figures = outcomes.figures(draft.spec.outcomes, record.arm, readings)
-    record.achieved = outcomes.number(job.result.get("achieved"))
+    if record.fault is None:  # Otherwise the agent has measured it.
+        record.achieved = outcomes.number(job.result.get("achieved"))
     record.state, record.completion_time = RunState.SUCCEEDED, draft.now
 
 

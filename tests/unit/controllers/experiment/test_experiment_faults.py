@@ -1,0 +1,169 @@
+"""Tests of the perturbations of an Experiment's jobs: orders to agents, and deleted pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.controllers.experiment.labs import Lab
+
+from convoy_controllers.children import Delete
+from convoy_controllers.commands import InjectFault, UndoFault
+from convoy_controllers.experiment import faults
+from convoy_controllers.experiment.observed import Observed
+from convoy_controllers.experiment.plan import plan
+from convoy_controllers.faults import FaultPhase, FaultState
+from convoy_controllers.plan import Plan
+from convoy_controllers.resources import PODS
+from convoy_controllers.views import PodView
+from convoy_crds.terms import LABEL_INDEX, LABEL_ROLE
+
+LINK = {"name": "link", "kind": "LinkLimit", "magnitudes": [20.0], "startSeconds": 30, "durationSeconds": 60}
+KILLS = {"name": "kills", "kind": "KillPod", "magnitudes": [2], "durationSeconds": 60}
+
+
+class FaultLab(Lab):
+    """An experiment of two TrainingJobs. The test sets what agents report."""
+
+    def __init__(self, perturbation: dict[str, Any] = LINK, **more: Any) -> None:
+        arms = [
+            {"name": name, "type": "TrainingJob", "role": role, "template": {"spec": {"roles": []}}}
+            for name, role in (("fast", "Candidate"), ("hpa", "Comparator"))
+        ]
+        outcome = {"name": "late", "source": {"status": "result.late"}, "better": "Lower"}
+        super().__init__(
+            arms=arms, outcomes=[outcome], perturbations=[perturbation], unperturbed=False, **more
+        )
+        self.pods: dict[str, tuple[PodView, ...]] = {}
+        self.stepped = False
+        self.states: dict[str, FaultState] = {}
+
+    def plan(self) -> Plan:
+        """Return the plan, with the pods of each job that runs."""
+        running = [job for job in self.jobs.values() if not job.ended and "-b" in job.name]
+        pods = {job.uid: self.pods.setdefault(job.uid, self._pods(job.name, job.uid)) for job in running}
+        observed = Observed(
+            experiment=self.experiment,
+            spec=self.raw,
+            jobs=dict(self.jobs),
+            engines=self.engines,
+            store=self.store,
+            known_stores=("s3",),
+            pods=pods,
+            first_steps=dict.fromkeys(pods, self.now) if self.stepped else {},
+            faults=self.states,
+        )
+        return plan(observed, self.now)
+
+    @staticmethod
+    def _pods(name: str, uid: str) -> tuple[PodView, ...]:
+        return tuple(
+            PodView(
+                f"{name}-{slot}",
+                f"{uid}-pod-{slot}",
+                "Running",
+                node=f"n{slot}",
+                owner_uid=uid,
+                labels={LABEL_ROLE: "worker", LABEL_INDEX: str(slot)},
+            )
+            for slot in range(2)
+        )
+
+    def started(self) -> str:
+        """Let the first run make its first step, and return the name of its job."""
+        self.register()
+        self.stepped = True
+        self.step()
+        return self.named("-b0-")
+
+    def report(self, name: str, phase: FaultPhase, **more: Any) -> None:
+        """Let the agent report the fault of a run."""
+        order = next(one for one in self.step().commands if isinstance(one, InjectFault))
+        self.states[name] = FaultState(order.id, order.pod_uid, order.kind.value, phase, **more)
+
+    @property
+    def run(self) -> Any:
+        """The record of the first run."""
+        return self.status.runs[0]
+
+
+def test_a_fault_is_ordered_after_its_delay_until_the_agent_reports_it() -> None:
+    lab = FaultLab({**LINK, "target": {"slot": 1}})
+    name = lab.started()
+    assert lab.step().commands == ()
+    lab.wait(30)
+    made = lab.step()
+    (order,) = made.commands
+    job = lab.jobs[name]
+    assert isinstance(order, InjectFault)
+    assert (order.node, order.pod_uid, order.owner_uid) == ("n1", f"{job.uid}-pod-1", job.uid)
+    assert (order.kind.value, order.magnitude, order.seconds, order.volume) == ("LinkLimit", 20.0, 60.0, "")
+    assert order.job_uids[0] == job.uid, "jobs that run come first"
+    assert set(order.job_uids) == {one.uid for one in lab.jobs.values()}
+    assert lab.run.fault.pods == [order.pod_uid], "the status names the pod before the order is sent"
+    assert lab.step().commands == (order,)
+    lab.report(name, FaultPhase.INJECTED, achieved=19.5, injected=1.0)
+    assert lab.step().commands == ()
+    assert (lab.run.achieved, lab.run.fault.injected) == (19.5, True)
+
+
+def test_the_fault_of_an_ended_run_is_undone_and_its_magnitude_is_in_the_row() -> None:
+    lab = FaultLab(blocks=2)
+    name = lab.started()
+    lab.wait(30)
+    lab.report(name, FaultPhase.INJECTED, achieved=19.5, injected=1.0)
+    lab.step()
+    lab.end(name, {"late": 1.0})
+    (undo,) = [one for one in lab.step().commands if isinstance(one, UndoFault)]
+    assert undo.id == lab.states[name].id
+    assert (lab.run.state, lab.run.achieved) == ("Succeeded", 19.5)
+
+
+@pytest.mark.parametrize("state", ["never reported", "over before it began"])
+def test_a_run_that_ends_without_its_fault_has_failed(state: str) -> None:
+    lab = FaultLab()
+    name = lab.started()
+    lab.wait(30)
+    if state == "over before it began":
+        lab.report(name, FaultPhase.UNDONE, injected=0.0)
+        lab.step()
+    lab.end(name, {"late": 1.0})
+    lab.step()
+    assert lab.run.failure.reason == "FaultNotInjected"
+    assert lab.run.figures == []
+
+
+def test_a_fault_that_stays_refused_makes_the_run_fail_with_the_agents_reason() -> None:
+    lab = FaultLab()
+    name = lab.started()
+    lab.wait(30)
+    lab.report(name, FaultPhase.REFUSED, message="node n0 has no label")
+    lab.wait(faults.REFUSED_SECONDS)
+    assert lab.step().commands, "the agent may accept it later"
+    lab.wait(1)
+    lab.step()
+    assert lab.run.failure.reason == "FaultNotInjected"
+    assert "node n0 has no label" in lab.run.failure.message
+
+
+def test_pods_are_deleted_one_after_the_other_and_each_is_recorded_first() -> None:
+    lab = FaultLab(KILLS)
+    name = lab.started()
+    uid = lab.jobs[name].uid
+
+    def deleted(made: Plan) -> list[str]:
+        return [one.uid for one in made.children if isinstance(one, Delete) and one.resource is PODS]
+
+    made = lab.plan()
+    lab.step()
+    (first,) = deleted(made) or deleted(lab.plan())
+    assert lab.run.fault.pods == [first]
+    assert deleted(lab.plan()) == [first], "the deletion is repeated until the pod is being deleted"
+    lab.pods[uid] = tuple(replace(pod, deleting=pod.uid == first) for pod in lab.pods[uid])
+    assert deleted(lab.step()) == []
+    lab.now += timedelta(seconds=30)
+    (second,) = deleted(lab.step())
+    assert second != first
+    assert (lab.run.fault.pods, lab.run.achieved) == ([first, second], 2.0)
