@@ -88,6 +88,8 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
         fault.injected = fault.injected or state.injected > 0
         record.achieved = state.achieved if state.achieved is not None else record.achieved
         return
+    if fault.injected:
+        return  # The pod has left its node, and the fault went with it.
     if (draft.now - (fault.ordered_at or draft.now)).total_seconds() > REFUSED_SECONDS:
         why = state.message if state is not None else f"the agent of node {fault.node} has not reported it"
         name = next((pod.name for pod in pods if pod.uid == fault.pods[0]), f"of {record.name}")

@@ -148,6 +148,18 @@ def test_a_fault_that_stays_refused_makes_the_run_fail_with_the_agents_reason() 
     assert "node n0 has no label" in lab.run.failure.message
 
 
+def test_a_fault_whose_pod_was_replaced_is_not_ordered_again() -> None:
+    lab = FaultLab()
+    name = lab.started()
+    lab.wait(30)
+    lab.report(name, FaultPhase.INJECTED, achieved=19.5, injected=1.0)
+    lab.step()
+    lab.states.clear()
+    lab.wait(2 * faults.REFUSED_SECONDS)
+    assert lab.step().commands == ()
+    assert (lab.run.failure, lab.run.achieved) == (None, 19.5)
+
+
 def test_pods_are_deleted_one_after_the_other_and_each_is_recorded_first() -> None:
     lab = FaultLab(KILLS)
     name = lab.started()
