@@ -26,7 +26,7 @@ from e2e.drive.perturbations import MACHINE
 from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.install import CHART, helm
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 PROGRAM = Path(__file__).parents[1] / "drive" / "programs" / "link.py"
 MEGABITS, FAULT_SECONDS = 20.0, 20.0
@@ -97,7 +97,7 @@ def spec(store: str) -> dict[str, Any]:
     ]
     return {
         "store": store,
-        "blocks": 2,
+        "blocks": 3,
         "unperturbed": False,
         "runDeadlineSeconds": 300,
         "arms": arms,
@@ -122,7 +122,7 @@ def spec(store: str) -> dict[str, Any]:
                 "perturbation": "link",
             }
         ],
-        # Two blocks are enough for a test of faults, at this level.
+        # Three blocks are enough for a test of faults, at this level.
         "analysis": {"alpha": 0.5},
     }
 
@@ -210,7 +210,7 @@ def test_a_limited_link_slows_a_pod_and_is_gone_after_its_time_or_with_its_agent
         kill_processes(cluster.node(first.spec.node_name), "convoy-agent")
         experiments.wait(lambda: not is_limited(first), 60, "the next agent removes the limit")
 
-        phase = experiments.wait(lambda: experiments.ended("link"), 600, "the end of the experiment")
+        phase = experiments.wait(lambda: experiments.ended("link"), 900, "the end of the experiment")
         status = experiments.status("link")
         assert phase == "Succeeded", (status.get("reason"), status.get("message"))
         achieved = [one["magnitude"] for block in status["blocks"] for one in block.get("achieved", ())]
