@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from convoy_crds.summaries import (
     shorten_list,
     tier_names,
 )
-from convoy_crds.terms import ConditionType
+from convoy_crds.terms import LABEL_ARM, LABEL_BLOCK, LABEL_EXPERIMENT, ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress, Proof
 from convoy_operator.dashboard.core.formatting import (
@@ -115,7 +115,20 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
         Fact("Goodput", f"{ratio:.1%}" if ratio is not None else "-"),
         Fact("Checkpoint", f"step {point.step:,}, {point.tier}, {ago(point.time, now)}" if point else "-"),
         Fact("Created", ago(job.metadata.creation_timestamp, now)),
+        *_experiment(job),
     ]
+
+
+def _experiment(job: TrainingJob) -> Iterator[Fact]:
+    """Yield the Experiment and the block of a job that is one of its runs."""
+    labels = job.metadata.labels
+    if name := labels.get(LABEL_EXPERIMENT):
+        run = ", ".join(
+            f"{what} {labels[label]}"
+            for what, label in (("block", LABEL_BLOCK), ("arm", LABEL_ARM))
+            if label in labels
+        )
+        yield Fact("Experiment", f"{name}: {run}" if run else name)
 
 
 def _loss(progress: Progress | None) -> Fact:

@@ -285,3 +285,20 @@ def test_the_result_is_shown_field_by_field() -> None:
     found = texts(job.result_rows(training(phase="Succeeded", result=result)))
     assert found == [["accuracy", "0.93"], ["digest", "sha256:ab"], ["counts", '[1, {"é": null}]']]
     assert job.result_rows(training()) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        ({}, []),
+        ({"convoy.dev/experiment": "trial"}, ["trial"]),
+        (
+            {"convoy.dev/experiment": "trial", "convoy.dev/block": "7", "convoy.dev/arm": "hpa"},
+            ["trial: block 7, arm hpa"],
+        ),
+    ],
+)
+def test_a_run_of_an_experiment_names_its_block(labels: dict[str, str], shown: list[str]) -> None:
+    one = training()
+    one.metadata.labels = labels
+    assert [fact.text for fact in job.facts(one, NOW) if fact.label == "Experiment"] == shown
