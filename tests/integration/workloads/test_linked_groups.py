@@ -58,6 +58,7 @@ def test_the_latency_counts_for_both_steps_of_the_ring(ranks: list[dict[str, Any
         "all_to_all_single",
         "barrier",
         "broadcast",
+        "control_group",
         "gather",
         "objects",
         "reduce",

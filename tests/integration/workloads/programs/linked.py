@@ -84,6 +84,9 @@ def operations(rank: int, group: Any) -> dict[str, bool]:
     else:
         dist.recv(given, 0)
     done["send_and_receive"] = given.tolist() == [1.0, 1.0]
+    control = own.clone()
+    dist.all_reduce(control, group=dist.new_group(backend="gloo"))  # As convoy.join() does.
+    done["control_group"] = control.tolist() == [3.0, 3.0]
     names: list[Any] = [None, None]
     dist.all_gather_object(names, f"rank {rank}")
     done["objects"] = names == ["rank 0", "rank 1"]
