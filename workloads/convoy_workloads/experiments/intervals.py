@@ -46,7 +46,8 @@ def attained_level(count: int, level: float) -> float:
     """
     if count > EXACT_BLOCKS:
         return level
-    return max(0.0, 1 - 2 * _rank(2**count, level) / 2**count)
+    means = 1 << count
+    return max(0.0, 1 - 2 * _rank(means, level) / means)
 
 
 def ratio_interval(
