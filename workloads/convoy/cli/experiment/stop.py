@@ -19,7 +19,7 @@ def stop(
 ) -> None:
     """Start no further run, and analyse the blocks that have ended.
 
-    The experiment cannot go on afterwards. Runs that have started go on to their end.
+    The experiment cannot go on afterwards. Running jobs are deleted.
     """
     client = connect(namespace, context)
     here = client.experiments.get(name)
@@ -28,4 +28,4 @@ def stop(
             f"Stop experiment/{name} at {here.status.progress or 'no'} blocks for good?", abort=True
         )
     client.experiments.stop(name)
-    typer.echo(f"experiment/{name} stops: the blocks that have ended are analysed")
+    typer.echo(f"experiment/{name} stops: its running jobs are deleted, and the ended blocks are analysed")
