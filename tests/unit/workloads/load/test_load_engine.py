@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -96,6 +97,12 @@ def test_a_shift_repeats_the_arrivals_of_a_trace() -> None:
     assert counts(times(trace=trace, perturbation={**SHIFT, "start": 1000}), 0, 40) == [400]
 
 
+@pytest.mark.parametrize("given", [{"rate": 5}, {"trace": [0.0, 11.0, 12.0]}], ids=["rate", "trace"])
+def test_other_processes_can_send_a_part_of_the_schedule(given: dict[str, Any]) -> None:
+    made = schedule(params(**given, perturbation=SHIFT))
+    assert list(pickle.loads(pickle.dumps(made))()) == list(made())
+
+
 def test_a_rate_that_no_client_can_send_is_refused() -> None:
     with pytest.raises(ScheduleError, match="200000 requests per second are too many"):
         times(rate=2000, perturbation={**SHIFT, "magnitude": 100, "start": 0})
@@ -147,5 +154,8 @@ def test_the_achieved_factor_is_measured_while_the_shift_acts() -> None:
     assert figures(shifted, sent, 40.0)["achieved"] == 3.0
     unsent = tally(*(Outcome(at, Kind.UNSENT) for at in schedule(shifted)()))
     assert figures(shifted, unsent, 40.0)["achieved"] == 0.0
+    short = {**SHIFT, "start": 10.25, "duration": 0.5}
+    brief = params(rate=20, seconds=40, arrivals="constant", perturbation=short)
+    assert figures(brief, sent, 40.0)["achieved"] == 3.0
     never = params(rate=2, seconds=5, arrivals="constant", perturbation=SHIFT)
     assert "achieved" not in figures(never, tally(Outcome(1.0, Kind.OK, total=0.01)), 5.0)

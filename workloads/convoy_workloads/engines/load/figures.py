@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from convoy.load.outcome import Kind
 from convoy.load.report import report
 from convoy.load.tally import Tally
 from convoy_workloads.engines.load.params import Params
-from convoy_workloads.engines.load.schedule import expected_requests
+from convoy_workloads.engines.load.schedule import expected_requests, schedule
 
 _LATENCIES = {"totalMs": "", "firstTokenMs": "firstToken", "clientDelayMs": "clientDelay"}
 """Prefix of the figures for each group of latencies in the report."""
@@ -38,19 +37,16 @@ def _name(prefix: str, share: str) -> str:
 
 def achieved_factor(params: Params, tally: Tally) -> float | None:
     """Return the factor of the rate that the perturbation achieved: requests that were sent while it acted,
-    divided by those of the plain load. Return None without a perturbation, or if it did not act.
-
-    The counts are of whole seconds.
+    divided by those that the plain load has on average. Return None without a perturbation, or if the load
+    has no request at that time.
     """
     shift = params.perturbation
-    if shift is None or not tally.seconds:
+    if shift is None or not tally.scheduled:
         return None
-    first = math.ceil(shift.start)
-    last = min(max(tally.seconds) + 1, math.floor(shift.end) if math.isfinite(shift.end) else math.inf)
-    expected = expected_requests(params, first, last) if last > first else 0.0
+    expected = expected_requests(params, shift.start, shift.end)
     if not expected:
         return None
-    scheduled = sum(one.scheduled for at, one in tally.seconds.items() if first <= at < last)
+    scheduled = sum(shift.active(at) for at in schedule(params)())
     sent = 1 - tally.counts[Kind.UNSENT] / tally.scheduled
     return round(sent * scheduled / expected, 4)
 
