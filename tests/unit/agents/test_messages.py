@@ -147,6 +147,7 @@ launcher_fields = [
     "hung",
     "terminationRequested",
     "stderr",
+    "result",
 ]
 rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "metrics", "checkpointMs", "diverged"]
 times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs", "finishedMs"]

@@ -13,6 +13,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.commands import Assign, Member, MemoryTiers, PickPort, Shutdown
 from convoy_controllers.views import CommitView, MetricView
+from convoy_crds.job_result import MAX_RESULT_BYTES
 from convoy_crds.metric_names import MAX_METRICS
 from convoy_operator.hub import messages
 
@@ -42,6 +43,7 @@ class TestMessages:
                         exit_code=1,
                         oom=True,
                         stderr_tail="x" * 5000,
+                        result="x" * 5000,
                         progress=progress,
                         started_unix_ms=500,
                         first_step_unix_ms=1250,
@@ -60,7 +62,7 @@ class TestMessages:
         assert one.restore_seconds == 1.5
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
         assert (one.step, one.total_steps, one.loss, one.metrics, one.time) == (3, 9, 0.5, (), 1.5)
-        assert one.diverged is True
+        assert one.diverged is True and len(one.result) == MAX_RESULT_BYTES + 1
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
         assert one.finished == 1.5
         assert view.committed == {"remote": CommitView(1, 8, 2.5)}
