@@ -236,6 +236,13 @@ def test_the_command_refuses_what_it_cannot_run(tmp_path: Path, change: dict[str
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_and_an_experiment_without_a_name_are_refused(tmp_path: Path) -> None:
+    assert "is a folder" in CliRunner().invoke(app, ["experiment", "try", str(tmp_path)]).output
+    unnamed = {**manifest(), "metadata": {"generateName": "small-"}}
+    done = invoke(tmp_path, unnamed)
+    assert done.exit_code == 1 and "metadata.name: is required here" in done.output
+
+
 def test_examples_of_simulations_can_run_here() -> None:
     for name in ("autoscaling-simulated", "sweep"):
         body = yaml.safe_load(Path(f"examples/experiments/{name}.yaml").read_text())

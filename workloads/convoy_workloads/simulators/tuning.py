@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from convoy_crds.experiment_arm import ParameterType, TunedParameter
 from convoy_crds.experiment_plan import Better
@@ -152,9 +152,6 @@ class Tuner:
             TunedField(one.path, values[one.path], _at_edge(one, values[one.path]))
             for one in self._plan.search
         ]
-
-    def _direction(self) -> Literal["minimize", "maximize"]:
-        return "maximize" if self._higher else "minimize"
 
     def _record(self, asked: optuna.Trial, trial: Trial) -> None:
         if trial.score is None:

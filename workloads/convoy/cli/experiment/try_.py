@@ -56,12 +56,15 @@ def try_experiment(
         typer.echo("")
     good = run.status.phase is ExperimentPhase.SUCCEEDED
     typer.echo(f"{run.status.phase}: {(run.status.summary or 'done') if good else run.status.message}")
-    typer.echo(f"{', '.join(sorted(run.files))} in {to}")
+    if run.files:
+        typer.echo(f"{', '.join(sorted(run.files))} in {to}")
     raise typer.Exit(0 if good else 1)
 
 
 def _read(file: Path) -> tuple[Experiment, list[Manifest]]:
     """Return the only Experiment of a file, and all objects of the file. Raises Failure for any error."""
+    if file.is_dir():
+        raise Failure(f"{file} is a folder: give the path of a file with one Experiment")
     (source,) = sources(file)
     if source.error:
         raise Failure(f"{file}: {source.error}")
@@ -71,6 +74,8 @@ def _read(file: Path) -> tuple[Experiment, list[Manifest]]:
     if not wrong and len(found) != 1:
         wrong = [f"has {len(found)} Experiments; give a file with one"]
     for experiment in found if not wrong else ():
+        if not experiment.metadata.name:
+            wrong.append("metadata.name: is required here, because the plan contains it")
         wrong += [
             f"spec.arms[{number}].type: {arm.type} needs a cluster; only arms of type Simulation run here"
             for number, arm in enumerate(experiment.spec.arms)
