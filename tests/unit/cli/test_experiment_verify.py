@@ -90,6 +90,11 @@ def finished(files: Mapping[str, bytes], **changes: Any) -> Experiment:
     return Experiment.model_validate({"metadata": {"name": "toy"}, "spec": PLAN["spec"], "status": status})
 
 
+def test_the_order_of_the_figures_in_a_block_is_no_difference(files: Mapping[str, bytes]) -> None:
+    turned = [{**one, "figures": one["figures"][::-1]} for one in BLOCKS]
+    assert verify.differences(files, finished(files, blocks=turned)) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -98,6 +103,10 @@ def finished(files: Mapping[str, bytes], **changes: Any) -> Experiment:
         (
             {"blocks": [{**BLOCKS[0], "seed": 1}, *BLOCKS[1:]]},
             f"status.blocks 0 seed: status 1, store {BLOCKS[0]['seed']}",
+        ),
+        (
+            {"blocks": [{**BLOCKS[0], "figures": BLOCKS[0]["figures"][1:]}, *BLOCKS[1:]]},
+            f"status.blocks 0 figures {BLOCKS[0]['figures'][0]['arm']} seconds: status nothing",
         ),
         ({"blocks": BLOCKS[1:]}, "status.blocks 0: status nothing"),
         ({"verdicts": []}, "status.verdicts faster: status nothing, store 'Supported'"),

@@ -16,9 +16,12 @@ def status_differences(files: Mapping[str, bytes], status: ExperimentStatus) -> 
     is missing or malformed.
     """
     data, result = json.loads(files[DATA_FILE]), json.loads(files[RESULT_FILE])
-    rows = (BlockStatus.model_validate(row) for row in data["blocks"])
-    stored = {one.id: one.to_dict() for one in rows}
-    yield from _compared("blocks", {one.id: one.to_dict() for one in status.blocks}, stored)
+    blocks = [BlockStatus.model_validate(row) for row in data["blocks"]]
+    yield from _compared(
+        "blocks",
+        {one.id: _content(one) for one in status.blocks},
+        {one.id: _content(one) for one in blocks},
+    )
     verdicts = {
         (one.prediction, one.perturbation, one.magnitude): one.verdict.value for one in status.verdicts
     }
@@ -30,6 +33,17 @@ def status_differences(files: Mapping[str, bytes], status: ExperimentStatus) -> 
     yield from _compared("verdicts", verdicts, computed)
     controls = {one["name"]: one["passed"] for one in result["controls"]}
     yield from _compared("controls", {one.name: one.passed for one in status.controls}, controls)
+
+
+def _content(block: BlockStatus) -> dict[str, Any]:
+    """Return the content of a block. The order of its figures says nothing."""
+    found = block.to_dict()
+    return {
+        **found,
+        "figures": {f"{one.arm} {one.outcome}": (one.value, bool(one.censored)) for one in block.figures},
+        "failures": {one.arm: (one.reason, one.message) for one in block.failures},
+        "achieved": {one.arm: one.magnitude for one in block.achieved},
+    }
 
 
 def _compared(where: str, status: Mapping[Any, Any], stored: Mapping[Any, Any]) -> Iterator[str]:
