@@ -10,7 +10,7 @@ import tempfile
 
 
 class HeartbeatFiles:
-    """A folder with the heartbeat files, in memory (/dev/shm) if possible."""
+    """A folder with the heartbeat files and the file of the result, in memory (/dev/shm) if possible."""
 
     def __init__(self) -> None:
         self._folder = _make_folder()
