@@ -15,7 +15,7 @@ from convoy_workloads.engines.orchestration.plan import (
     study_hash,
     window_seeds,
 )
-from convoy_workloads.engines.orchestration.systems import SYSTEMS
+from convoy_workloads.engines.orchestration.systems import SYSTEMS, System
 from convoy_workloads.experiments import register
 from convoy_workloads.simulators.run import find
 
@@ -62,9 +62,11 @@ def test_the_hash_covers_windows_predictions_and_rules_but_no_processes() -> Non
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: one.name)
-def test_the_simulator_has_the_figures_and_perturbations_of_the_study(system: SYSTEMS) -> None:  # type: ignore[valid-type]
+def test_the_simulator_has_the_figures_and_perturbations_of_the_study(system: System) -> None:
     known = find(system.name)
     assert {system.primary, system.secondary, system.tuned, *system.operational, "offered"} <= set(
         known.figures
     )
+    assert system.tuned == system.outcomes[0]
+    assert set(system.outcomes) == {system.primary, system.secondary}
     assert set(system.magnitudes) <= {kind.value for kind in known.perturbations}

@@ -91,8 +91,7 @@ def _spec(system: System, kind: KindName, params: Params, alpha: float) -> dict[
     return {
         "arms": [*_arms(system, params), *_controls(system, params)],
         "outcomes": [
-            {"name": name, "better": "Lower", "source": {"metric": name}}
-            for name in (system.primary, system.secondary)
+            {"name": name, "better": "Lower", "source": {"metric": name}} for name in system.outcomes
         ],
         "store": "study",
         "seed": params.seed,

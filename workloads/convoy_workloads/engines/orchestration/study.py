@@ -168,9 +168,7 @@ class Study:
 
     def _run(self, map_all: MapAll) -> Iterator[str]:
         batches = [
-            RunBatch(
-                system.name, {arm: self.arms[system.name][arm] for arm in {one.arm for one in keys}}, keys
-            )
+            RunBatch(system.name, {key.arm: self.arms[system.name][key.arm] for key in keys}, keys)
             for system, keys in self._batches
         ]
         for batch, rows in zip(batches, map_all(simulate, batches), strict=True):
@@ -206,7 +204,7 @@ class Study:
             "figures": [
                 {"arm": arm, "outcome": name, "value": one.figures[name]}
                 for arm, one in found.items()
-                for name in (system.primary, system.secondary)
+                for name in system.outcomes
             ],
         }
         if block.cell.perturbation:

@@ -29,6 +29,14 @@ class System:
     """Relative gain over tuned heuristics that the abstract of the system's publication states."""
 
     @property
+    def outcomes(self) -> tuple[str, str]:
+        """Return the outcomes of the experiments. The first one shows whether the positive control is worse,
+        so it is the one that the training improves.
+        """
+        other = self.secondary if self.tuned == self.primary else self.primary
+        return self.tuned, other
+
+    @property
     def arms(self) -> tuple[StudyArm, ...]:
         """Return the controllers, without the controls."""
         return ARMS[self.name]

@@ -37,7 +37,7 @@ class Trained:
 
     weights: list[float]
     curve: list[float]
-    """Mean cost of a job in each iteration, while decisions are random."""
+    """Mean cost of a run in each iteration, while decisions are random."""
     runs: int
     """Number of simulated runs."""
 
