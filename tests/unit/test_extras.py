@@ -63,6 +63,8 @@ def closure(requirement: str, environment: str = "") -> frozenset[str]:
         ("convoy.client", "client"),
         ("convoy_workloads.engines.lm.engine", "serving"),
         ("convoy_workloads.engines.sklearn.engine", "sklearn"),
+        ("convoy_workloads.engines.experiment_analysis.engine", "tools"),
+        ("convoy_workloads.engines.experiment_simulation.engine", "tools"),
     ],
 )
 def test_a_program_starts_with_the_packages_of_its_extra(module: str, extra: str) -> None:
