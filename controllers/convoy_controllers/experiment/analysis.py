@@ -13,6 +13,7 @@ from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.experiment.names import RESULT_STEP
 from convoy_controllers.experiment.steps import StepEnd
 from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_data import pack
 from convoy_crds.experiment_status import (
     ArtefactStatus,
     ControlStatus,
@@ -34,7 +35,7 @@ class MalformedResult(ValueError):
 def advance(draft: Draft) -> None:
     """Analyse the ended blocks, and end the experiment with the verdicts."""
     if not draft.status.blocks:
-        reason, why = Reasons.NOTHING_TO_ANALYSE, draft.status.message
+        reason, why = Reasons.NOTHING_TO_ANALYSE, draft.status.internal.stopped
         draft.end(ExperimentPhase.FAILED, reason, reason.format(why=why))
         return
     if not storage.ready(draft, ExperimentPhase.ANALYSING):
@@ -61,7 +62,7 @@ def params(draft: Draft) -> dict[str, Any]:
     return {
         "action": "analyse",
         "plan": registration.document(draft.observed, engines),
-        "blocks": [one.to_dict() for one in draft.status.blocks],
+        "blocks": [one.to_dict() for one in pack(draft.spec, draft.status.blocks)],
         "tuning": [one.to_dict() for one in draft.status.tuning],
     }
 

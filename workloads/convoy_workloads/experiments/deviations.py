@@ -6,16 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_data import DataMismatch
 from convoy_crds.experiment_schedule import Block, Cell, schedule
 from convoy_crds.experiment_status import BlockStatus
 from convoy_workloads.experiments.hypotheses import condition
 
 TOLERANCE = 0.1
 """Largest relative difference between the asked and the achieved magnitude that needs no remark."""
-
-
-class DataMismatch(ValueError):
-    """The blocks cannot come from the plan."""
 
 
 def check_blocks(spec: ExperimentSpec, blocks: Sequence[BlockStatus]) -> None:

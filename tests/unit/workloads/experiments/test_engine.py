@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from tests.unit.workloads.experiments.plans import PREDICTION, blocks, plan, shifted
 
+from convoy_crds.experiment_data import pack
 from convoy_crds.experiment_hash import plan_hash
+from convoy_crds.experiment_status import BlockStatus
 from convoy_workloads.engines.experiment_analysis.engine import compute, keep
 from convoy_workloads.engines.experiment_analysis.params import Params
+from convoy_workloads.experiments.register import spec_of
 from convoy_workloads.runtime.errors import ParamsError, StoreAway
 
 
@@ -70,9 +73,9 @@ def test_a_plan_with_an_unknown_simulator_is_refused() -> None:
 
 def test_the_analysis_keeps_all_files_of_the_report(tmp_path: Path) -> None:
     document = plan()
-    params = Params(
-        action="analyse", plan=document, blocks=blocks(document, shifted(3)), folder=str(tmp_path)
-    )
+    rows = [BlockStatus.model_validate(one) for one in blocks(document, shifted(3))]
+    packed = pack(spec_of(document), rows)
+    params = Params(action="analyse", plan=document, blocks=packed, folder=str(tmp_path))
     result, files = compute(params)
     assert result["valid"] and result["verdicts"][0][2] == "Supported"
     job: Any = Job(params, in_store=True)

@@ -22,6 +22,7 @@ from convoy_controllers.experiment.plan import plan
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.experiment import Experiment
+from convoy_crds.experiment_data import PackedBlock, unpack
 from convoy_crds.experiment_hash import plan_hash
 from convoy_crds.experiment_status import EXPERIMENT_ENDED, ExperimentStatus
 from convoy_crds.job_result import parse_result
@@ -141,7 +142,9 @@ def _analyse(job: str, params: Mapping[str, Any]) -> Result:
 
     registered = params["plan"]
     if params["action"] == "analyse":
-        result, files = result_files(registered, params["blocks"], params["tuning"])
+        packed = [PackedBlock.model_validate(one) for one in params["blocks"]]
+        blocks = [one.to_dict() for one in unpack(spec_of(registered), packed)]
+        result, files = result_files(registered, blocks, params["tuning"])
         return compact(result), files
     if wrong := problems(spec_of(registered)):
         raise ValueError("; ".join(wrong))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import convoy
+from convoy_crds.experiment_data import unpack
 from convoy_crds.experiment_hash import plan_hash
 from convoy_workloads.engines.experiment_analysis.file_state import EXTRA, FileState, write_files
 from convoy_workloads.engines.experiment_analysis.params import Params
@@ -35,7 +36,8 @@ def main() -> None:
 def compute(params: Params) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the job's result and its files. Raises ParamsError if the plan must not be registered."""
     if params.action == "analyse":
-        result, files = result_files(params.plan, params.blocks, params.tuning)
+        blocks = [one.to_dict() for one in unpack(spec_of(params.plan), params.blocks)]
+        result, files = result_files(params.plan, blocks, params.tuning)
         return compact(result), files
     if found := problems(spec_of(params.plan)):
         raise ParamsError("; ".join(found))

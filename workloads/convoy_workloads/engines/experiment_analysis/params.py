@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from convoy_crds.experiment_data import PackedBlock
 from convoy_crds.experiment_status import MAX_BLOCKS
 
 
@@ -21,8 +22,8 @@ class Params(BaseModel):
     """`register` checks the plan and stores it. `analyse` computes the verdicts and the report."""
     plan: dict[str, Any]
     """The plan document."""
-    blocks: Annotated[list[dict[str, Any]], Field(max_length=MAX_BLOCKS)] = Field(default_factory=list)
-    """Rows of the Experiment's `status.blocks`, for `analyse`."""
+    blocks: Annotated[list[PackedBlock], Field(max_length=MAX_BLOCKS)] = Field(default_factory=list)
+    """The ended blocks in the short form, for `analyse`."""
     tuning: Annotated[list[dict[str, Any]], Field(max_length=16)] = Field(default_factory=list)
     """Rows of the Experiment's `status.tuning`, for `analyse`."""
     folder: str = ""

@@ -1,0 +1,150 @@
+"""A short form of an Experiment's blocks, in which they pass to the analysis.
+
+The parameters of a job have a limit of 128 KiB. The short form leaves out what follows from the plan: names
+of arms and outcomes, conditions, repetitions and the order of the arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_schedule import Block, schedule
+from convoy_crds.experiment_status import (
+    MAX_BLOCKS,
+    MAX_FIGURES,
+    Achieved,
+    BlockStatus,
+    Figure,
+    RunFailure,
+)
+from convoy_crds.meta import Model
+
+Place = Annotated[int, Field(ge=0, lt=MAX_FIGURES)]
+"""Number of an arm or of an outcome in the plan, from 0. A sweep's block has one row, with the number 0."""
+
+
+class DataMismatch(ValueError):
+    """The blocks cannot come from the plan."""
+
+
+class PackedBlock(Model):
+    """A block in the short form."""
+
+    id: Annotated[int, Field(ge=0, lt=MAX_BLOCKS)]
+    seed: int
+    values: Annotated[
+        list[Annotated[list[float | None], Field(max_length=MAX_FIGURES)]], Field(max_length=MAX_FIGURES)
+    ]
+    """For each arm of the plan, the values of the outcomes of the plan; null for a value that is missing."""
+    censored: list[tuple[Place, Place]] | None = None
+    """Arm and outcome of each censored value."""
+    failures: list[tuple[Place, str, str]] | None = None
+    """Arm, reason and message of each failed run."""
+    achieved: list[tuple[Place, float]] | None = None
+    """Arm and measured magnitude of each perturbation."""
+    start: int | float | None = None
+    """Unix time in seconds at which the first run started."""
+    end: int | float | None = None
+    """Unix time in seconds at which the last run ended."""
+
+
+def pack(spec: ExperimentSpec, blocks: Sequence[BlockStatus]) -> list[PackedBlock]:
+    """Return the short form of blocks. Raises DataMismatch if they do not belong to the plan."""
+    planned = {one.id: one for one in schedule(spec)}
+    return [_packed(spec, _planned(planned, one.id), one) for one in blocks]
+
+
+def unpack(spec: ExperimentSpec, blocks: Sequence[PackedBlock]) -> list[BlockStatus]:
+    """Return the blocks of a short form. Raises DataMismatch if they do not belong to the plan."""
+    planned = {one.id: one for one in schedule(spec)}
+    return [_unpacked(spec, _planned(planned, one.id), one) for one in blocks]
+
+
+def _planned(planned: dict[int, Block], number: int) -> Block:
+    if number not in planned:
+        raise DataMismatch(f"block {number}: the plan has no such block")
+    return planned[number]
+
+
+def _labels(spec: ExperimentSpec, planned: Block) -> list[str]:
+    return [arm.name for arm in spec.arms] if planned.combination is None else list(planned.labels)
+
+
+def _packed(spec: ExperimentSpec, planned: Block, block: BlockStatus) -> PackedBlock:
+    labels, outcomes = _labels(spec, planned), [one.name for one in spec.outcomes]
+    places = {label: number for number, label in enumerate(labels)}
+    values: list[list[float | None]] = [[None] * len(outcomes) for _ in labels]
+    censored = []
+    try:
+        for one in block.figures:
+            place = places[one.arm], outcomes.index(one.outcome)
+            values[place[0]][place[1]] = one.value
+            if one.censored:
+                censored.append(place)
+        return PackedBlock(
+            id=block.id,
+            seed=block.seed,
+            values=values,
+            censored=censored or None,
+            failures=[(places[one.arm], one.reason, one.message) for one in block.failures] or None,
+            achieved=[(places[one.arm], one.magnitude) for one in block.achieved] or None,
+            start=_seconds(block.start_time),
+            end=_seconds(block.completion_time),
+        )
+    except (KeyError, ValueError) as error:
+        raise DataMismatch(f"block {block.id}: it does not belong to the plan: {error}") from error
+
+
+def _seconds(time: datetime | None) -> float | None:
+    if time is None:
+        return None
+    seconds = time.timestamp()
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _unpacked(spec: ExperimentSpec, planned: Block, block: PackedBlock) -> BlockStatus:
+    labels, outcomes = _labels(spec, planned), [one.name for one in spec.outcomes]
+    if len(block.values) != len(labels) or any(len(row) != len(outcomes) for row in block.values):
+        raise DataMismatch(
+            f"block {block.id}: values must have {len(labels)} rows of {len(outcomes)} values, one row for "
+            "each arm and one value for each outcome of the plan"
+        )
+    places = {label: number for number, label in enumerate(labels)}
+    marked = set(block.censored or ())
+    try:
+        return BlockStatus(
+            id=block.id,
+            perturbation=planned.cell.perturbation,
+            magnitude=planned.cell.magnitude,
+            repetition=planned.repetition,
+            seed=block.seed,
+            arms=list(planned.labels),
+            figures=[
+                Figure(
+                    arm=label, outcome=outcome, value=value, censored=(places[label], at) in marked or None
+                )
+                for label in planned.labels
+                for at, outcome in enumerate(outcomes)
+                if (value := block.values[places[label]][at]) is not None
+            ],
+            failures=[
+                RunFailure(arm=labels[place], reason=reason, message=message)
+                for place, reason, message in block.failures or ()
+            ],
+            achieved=[
+                Achieved(arm=labels[place], magnitude=magnitude) for place, magnitude in block.achieved or ()
+            ],
+            start_time=_time(block.start),
+            completion_time=_time(block.end),
+        )
+    except IndexError as error:
+        raise DataMismatch(f"block {block.id}: the plan has only {len(labels)} arms") from error
