@@ -188,7 +188,9 @@ class Executor:
         """
         raw = await self._gateway.get(child.resource, _namespace(owner, child.resource), child.name)
         if views.controller_uid(raw) != views.controller_uid(child.manifest):
-            raise errors.Invalid(409, NAME_IN_USE)
+            kind, name = child.resource.kind, child.name
+            taken = APPLIED_NAME_IN_USE.format(kind=kind, name=name)
+            raise errors.Invalid(409, NAME_IN_USE if child.resource is PODS else taken)
         if _intent(raw) != _intent(child.manifest):
             # The object differs from the one that the plan creates. Keep it: the next plan sees it and
             # decides what to do with it.

@@ -86,7 +86,7 @@ class ExperimentReasons:
         warning=True,
     )
     NOTHING_TO_ANALYSE = Reason(
-        "NothingToAnalyse", "no block has ended, so there is nothing to analyse. {why}", warning=True
+        "NothingToAnalyse", "no block has ended, so there is nothing to analyse ({why})", warning=True
     )
     ANALYSING = Reason("Analysing", "TrainingJob {job} analyses {blocks} blocks")
     ANALYSIS_FAILED = Reason(
