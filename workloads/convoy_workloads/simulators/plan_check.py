@@ -13,6 +13,7 @@ from convoy_crds.field_paths import InvalidFieldPath, value_at, with_value
 from convoy_crds.suggest import suggestion
 from convoy_workloads.simulators.run import find, parsed
 from convoy_workloads.simulators.simulator import InvalidSimulation, Simulator
+from convoy_workloads.simulators.tuning import first_value, range_error
 
 
 def problems(spec: ExperimentSpec) -> list[str]:
@@ -26,6 +27,8 @@ def problems(spec: ExperimentSpec) -> list[str]:
             except InvalidSimulation as error:
                 found.append(f"{where}.{error}")
                 continue
+            ranges = map(range_error, (arm.tuning.search if arm.tuning else None) or ())
+            found.extend(f"spec.arms[{number}].tuning.search: {wrong}" for wrong in ranges if wrong)
             found.extend(_params(spec, arm, arm.simulation, where))
             found.extend(_perturbations(spec, arm, simulator))
             found.extend(_outcomes(spec, arm, simulator))
@@ -50,9 +53,8 @@ def _first_values(spec: ExperimentSpec, arm: Arm, params: Any) -> Any:
     Raises InvalidFieldPath.
     """
     for search in (arm.tuning.search if arm.tuning else None) or ():
-        first = search.min if search.values is None else search.values[0]
         # Also a path that has a value is tried, to find whether the tuning can set it.
-        tried = with_value(params, search.path, first)
+        tried = with_value(params, search.path, first_value(search))
         params = tried if value_at(params, search.path) is None else params
     for one in spec.sweep.parameters if spec.sweep is not None else ():
         params = with_value(params, one.path, one.values[0])

@@ -210,14 +210,34 @@ def _json_or_text(text: str) -> Any:
     return value if isinstance(value, bool | int | float | None) else text
 
 
+def range_error(parameter: TunedParameter) -> str:
+    """Return the reason why the tuning cannot choose from a parameter's range; empty if it can."""
+    if parameter.type is ParameterType.CATEGORICAL:
+        return ""
+    low, high = _bounds(parameter)
+    if parameter.log and low <= 0:
+        return f"{parameter.path}: min must be above 0 for a logarithmic scale"
+    if parameter.type is ParameterType.INT and math.ceil(low) > math.floor(high):
+        return f"{parameter.path}: there is no whole number from {low:g} to {high:g}"
+    return ""
+
+
+def first_value(parameter: TunedParameter) -> Any:
+    """Return one of the values that the tuning may choose."""
+    if parameter.type is ParameterType.CATEGORICAL:
+        return _choices(parameter)[0]
+    low, _ = _bounds(parameter)
+    return math.ceil(low) if parameter.type is ParameterType.INT else low
+
+
 def _distribution(parameter: TunedParameter) -> optuna.distributions.BaseDistribution:
     from optuna import distributions  # noqa: PLC0415
 
+    if wrong := range_error(parameter):
+        raise InvalidSimulation(f"search: {wrong}")
     if parameter.type is ParameterType.CATEGORICAL:
         return distributions.CategoricalDistribution(_choices(parameter))
     low, high = _bounds(parameter)
-    if parameter.log and low <= 0:
-        raise InvalidSimulation(f"search: {parameter.path}: min must be above 0 for a logarithmic scale")
     if parameter.type is ParameterType.INT:
         return distributions.IntDistribution(math.ceil(low), math.floor(high), log=parameter.log)
     return distributions.FloatDistribution(low, high, log=parameter.log)

@@ -26,8 +26,8 @@ def spec(arm: dict[str, Any] | None = None, simulation: dict[str, Any] | None = 
     return ExperimentSpec.model_validate(body)
 
 
-def static() -> dict[str, Any]:
-    search = [{"path": "policy.replicas", "type": "Int", "min": 1, "max": 9}]
+def static(least: float = 1.5, most: float = 9) -> dict[str, Any]:
+    search = [{"path": "policy.replicas", "type": "Int", "min": least, "max": most}]
     return {"tuning": {"trials": 2, "search": search}}
 
 
@@ -56,6 +56,10 @@ def static() -> dict[str, Any]:
              "'latePercen'; did you mean 'latePercent'?" for arm in "ab"],
         ),
         (spec(simulation={"params": {"policy": {"name": "static"}}}, arm=static()), []),
+        (
+            spec(simulation={"params": {"policy": {"name": "static"}}}, arm=static(1.2, 1.8)),
+            ["spec.arms[1].tuning.search: policy.replicas: there is no whole number from 1.2 to 1.8"],
+        ),
         (
             spec(simulation={"params": {"policy": "static"}}, arm=static()),
             ["spec.arms[1].simulation.params.policy.replicas: the field before 'replicas' is neither an "

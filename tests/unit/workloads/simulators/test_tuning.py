@@ -124,6 +124,7 @@ def test_a_tuning_for_a_higher_figure() -> None:
         (plan(better=Better.NEITHER), "better: must be Higher or Lower"),
         (plan(simulator="circle"), "there is no simulator 'circle'"),
         (plan({"path": "inner.x", "min": 0, "max": 1, "log": True}), "min must be above 0"),
+        (plan({"path": "count", "type": "Int", "min": 1.2, "max": 1.8}), "no whole number from 1.2 to 1.8"),
     ],
 )
 def test_an_impossible_tuning_is_refused(made: TuningPlan, words: str) -> None:
