@@ -17,6 +17,7 @@ import yaml
 from convoy.cli.rules import broken_rules
 from convoy_crds import trainingjob
 from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.job_result import parse_result
 from convoy_crds.trainingjob import TrainingJob
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
@@ -224,6 +225,16 @@ def test_a_status_write_cannot_change_the_spec(control_plane: Any, namespace: st
         MERGE,
     )
     assert (written["spec"]["suspend"], written["status"]["incarnation"]) == (False, 3)
+
+
+def test_the_api_server_keeps_every_field_of_a_result(control_plane: Any, namespace: str) -> None:
+    name = control_plane.request("POST", path(namespace), body())["metadata"]["name"]
+    result = parse_result(
+        '{"a": 1.5, "big": 9223372036854775807, "b": [{"c": "\\u0000"}, null, {"d": true}]}'
+    )
+    where = path(namespace, name, "status")
+    stored = control_plane.request("PATCH", where, {"status": {"result": result}}, MERGE)
+    assert stored["status"]["result"] == result
 
 
 def test_a_remote_tier_has_its_defaults(control_plane: Any, namespace: str) -> None:
