@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -148,7 +148,6 @@ def mapping(workers: int) -> Iterator[MapAll]:
         return
     # A forked child would inherit the threads' locks of torch, which the engine has loaded.
     context = multiprocessing.get_context("spawn")
-    pool: Executor
     with ProcessPoolExecutor(workers, context) as pool:
         try:
             yield pool.map
