@@ -10,6 +10,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from e2e.rights import Right
 from tests.unit.crds.experiments import spec
 
 from convoy_agents.wire import hub_pb2 as wire
@@ -20,6 +21,7 @@ from convoy_crds.experiment_status import PlanEngine
 from convoy_crds.terms import ENGINE_ANALYSIS, ENGINE_SIMULATION
 
 from .conftest import Installation, dialled, eventually
+from .test_rights import requested
 from .test_stores import Case
 
 API = "/apis/convoy.dev/v1alpha1"
@@ -157,3 +159,53 @@ async def test_an_experiment_registers_runs_and_analyses(
 
 async def _model(lab: Laboratory) -> Experiment:
     return Experiment.model_validate(await lab.installation.call("GET", lab.path))
+
+
+async def test_a_name_in_use_is_shown_and_heals(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with laboratory(installation, monkeypatch) as lab:
+        await lab.create(suspend=True)
+        status = await lab.phase("Suspended")
+        name = f"trial-{status['plan']['hash'].removeprefix('sha256:')[:6]}-plan-1"
+        theirs = {
+            "apiVersion": "convoy.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name},
+            "spec": {"engine": {"name": "theirs"}, "roles": [{"name": "worker", "replicas": 1}]},
+        }
+        lab.holds = lambda job: job["spec"]["engine"]["name"] == "theirs"
+        await installation.call("POST", lab.jobs, theirs)
+        await installation.call("PATCH", lab.path, {"spec": {"suspend": False}}, content_type=MERGE)
+
+        async def refused() -> bool:
+            found = await lab.status()
+            return found.get("reason") == "JobRefused" and "has another owner" in found["message"]
+
+        await eventually(refused, what="the refusal is shown")
+        assert Right(
+            "convoy-operator", "convoy.dev", "trainingjobs", "get", name, lab.namespace
+        ) in requested(installation)
+        await installation.call("DELETE", f"{lab.jobs}/{name}")
+        assert (await lab.phase("Succeeded", "Failed"))["phase"] == "Succeeded"
+
+
+async def test_a_wrong_template_is_shown_before_anything_starts(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"type": "TrainingJob", "template": {"spec": {"roles": [{"name": "worker", "replicas": 0}]}}}
+    arms = [
+        {"name": name, "role": role, **wrong} for name, role in (("fast", "Candidate"), ("hpa", "Comparator"))
+    ]
+    async with laboratory(installation, monkeypatch) as lab:
+        await lab.create(arms=arms)
+
+        async def shown() -> dict[str, Any]:
+            found = await lab.status()
+            return found if found.get("reason") == "InvalidSpec" else {}
+
+        status = await eventually(shown, what="the wrong arm is shown")
+        assert status["phase"] == "Pending"
+        assert "spec.arms[" in status["message"]
+        assert "replicas" in status["message"]
+        assert not (await installation.call("GET", lab.jobs))["items"]
