@@ -8,6 +8,7 @@ with convoy.join() as job:
         ...
         job.report(step, loss=loss, samples=len(batch))
         job.checkpoint(step)
+    job.set_result({"loss": loss})
 ```
 
 `Client` is imported on first use, because it needs the extra `client`. Training programs work without that
@@ -24,6 +25,7 @@ from convoy_workloads.runtime import (
     ParamsError,
     PeerLost,
     ReplicaState,
+    ResultError,
     SavedState,
     join,
 )
@@ -43,6 +45,7 @@ __all__ = [
     "ParamsError",
     "PeerLost",
     "ReplicaState",
+    "ResultError",
     "SavedState",
     "join",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import convoy
 from convoy_crds import job_result
 from convoy_workloads.launcher import termination_log
 from convoy_workloads.launcher.heartbeat_files import HeartbeatFiles
@@ -62,6 +63,7 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_a_result_that_cannot_be_stored_is_refused(value: Any, problem: str) -> None:
+    assert convoy.ResultError is ResultError
     with pytest.raises(ResultError, match=problem):
         encode_result(value)
 

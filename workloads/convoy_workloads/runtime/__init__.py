@@ -7,6 +7,7 @@ from convoy_workloads.runtime.job import Job
 from convoy_workloads.runtime.joining import join
 from convoy_workloads.runtime.replica_state import ReplicaState, SavedState
 from convoy_workloads.runtime.restored import Restored
+from convoy_workloads.runtime.result import ResultError
 
 __all__ = [
     "DataError",
@@ -16,6 +17,7 @@ __all__ = [
     "PeerLost",
     "ReplicaState",
     "Restored",
+    "ResultError",
     "SavedState",
     "join",
 ]
