@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
@@ -82,7 +82,3 @@ def shifted(by: float, spread: float = 1.0) -> Values:
     return lambda block, label, name: (
         10 + noise(block, "block") + noise(block, label, name, spread=spread) - (by if label == "ours" else 0)
     )
-
-
-def names(found: Iterator[Any]) -> list[str]:
-    return [str(one) for one in found]
