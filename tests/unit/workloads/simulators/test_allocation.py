@@ -33,8 +33,8 @@ POLICIES: dict[str, dict[str, Any]] = {
 EACH = pytest.mark.parametrize("policy", POLICIES)
 
 
-def simulate(policy: str, seed: int = 1, kind: str = "", magnitude: float = 0.0) -> Outcome:
-    found = Perturbation(kind=PerturbationKind(kind), magnitude=magnitude) if kind else None
+def simulate(policy: str, seed: int = 1, kind: str = "", magnitude: float = 0.0, **timing: float) -> Outcome:
+    found = Perturbation(kind=PerturbationKind(kind), magnitude=magnitude, **timing) if kind else None
     return run("allocation", {"policy": POLICIES[policy], "workload": WORKLOAD}, seed, found)
 
 
@@ -67,6 +67,7 @@ def test_the_oracle_bounds_all_others() -> None:
     best = mean("oracle")
     assert all(best < mean(policy) for policy in POLICIES if policy != "oracle")
     assert mean("oracle", figure="kills") == 0
+    assert mean("oracle", figure="slackPercent") == pytest.approx(0, abs=1e-9)
 
 
 def test_long_jobs_first_is_worse() -> None:
@@ -87,6 +88,8 @@ def test_achieved_magnitudes_are_measured() -> None:
     assert simulate("vpa").achieved is None
     assert simulate("vpa", kind="ObservationLag", magnitude=60).achieved == 60
     assert simulate("vpa", kind="TelemetryNoise", magnitude=0.5).achieved == pytest.approx(0.5, rel=0.4)
+    for kind in ("Tenant", "WorkloadShift", "ObservationLag"):
+        assert simulate("vpa", kind=kind, magnitude=0.9, start=80_000).achieved is None
 
 
 def job(kind: int = 0) -> Job:

@@ -95,6 +95,8 @@ def test_achieved_magnitudes_are_measured() -> None:
     assert lag is not None and 0 < lag <= 5
     noise = simulate("fair", kind="TelemetryNoise", magnitude=0.5).achieved
     assert noise == pytest.approx(0.5, rel=0.25)
+    for kind in ("Tenant", "WorkloadShift", "ObservationLag"):
+        assert simulate("fair", kind=kind, magnitude=0.9, start=80_000).achieved is None
 
 
 def test_a_shift_changes_arrivals_only() -> None:

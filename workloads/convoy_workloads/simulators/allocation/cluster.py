@@ -136,5 +136,5 @@ class Cluster:
         killed = min(job.used.memory, self._limit.memory) > start.reserved.memory + ROUNDING
         seconds = job.seconds * stretch * (job.failure_point if killed else 1.0)
         self.reserved_seconds += start.reserved.memory * seconds
-        self.used_seconds += 0.0 if killed else job.used.memory * seconds
+        self.used_seconds += 0.0 if killed else min(job.used.memory, start.reserved.memory) * seconds
         self._push(self._now + seconds, "kill" if killed else "end", number, start)

@@ -65,6 +65,8 @@ def _figures(run: Run) -> dict[str, float]:
 
 
 def _achieved(perturbation: Perturbation, run: Run) -> float | None:
-    if perturbation.kind in (PerturbationKind.WORKLOAD_SHIFT, PerturbationKind.TENANT):
-        return perturbation.magnitude
+    if perturbation.kind is PerturbationKind.WORKLOAD_SHIFT:
+        return perturbation.magnitude if perturbation.start <= run.jobs[-1].arrival else None
+    if perturbation.kind is PerturbationKind.TENANT:
+        return perturbation.magnitude if perturbation.start <= max(run.cluster.ends) else None
     return run.telemetry.achieved

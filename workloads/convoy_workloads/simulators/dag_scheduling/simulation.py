@@ -71,7 +71,7 @@ def _seconds_alone(job: Job, executors: int) -> float:
 
 def _achieved(perturbation: Perturbation, run: Run, params: Params) -> float | None:
     if perturbation.kind is PerturbationKind.WORKLOAD_SHIFT:
-        return perturbation.magnitude
+        return perturbation.magnitude if perturbation.start <= run.jobs[-1].arrival else None
     if perturbation.kind is PerturbationKind.TENANT:
         active = min(run.seconds, perturbation.end) - perturbation.start
         return run.cluster.tenant_seconds / (active * params.executors) if active > 0 else None
