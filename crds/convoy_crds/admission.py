@@ -1,7 +1,9 @@
-"""Builds a kind's part of the chart's ValidatingAdmissionPolicy, for kinds whose operator creates pods.
+"""Builds a kind's part of the chart's ValidatingAdmissionPolicy, for kinds whose operator creates pods or
+jobs.
 
 The policy rejects an object if the operator's pods for this object would have more rights than the object's
-author. It does not check an existing object until the object's pod templates change.
+author. It does not check an existing object until the object's pod templates change. It also rejects an
+object for which the operator would create jobs that the author may not create.
 
 The models type only some fields of a pod template, so the CEL uses `.?` for fields that may be absent. A
 null counts as an absent field. A value of the wrong type may pass the policy, but then the API server
@@ -14,7 +16,8 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from convoy_crds.kind import Kind
+from convoy_crds.kind import CreatedKind, Kind
+from convoy_crds.meta import GROUP
 
 _SPECS = (
     ".map(r, dyn(r)).filter(r, r.?{field}.orValue(null) != null && "
@@ -69,17 +72,26 @@ def admission(kind: Kind[Any]) -> dict[str, Any]:
     The entry `values` names the kind's settings below `admission` in the chart's values.
     """
     holders = [_holders(path) for path in kind.pod_templates]
+    variables = (("pods", " + ".join(holders)), ("containers", _CONTAINERS), ("volumes", _VOLUMES))
+    rules = (*(VALIDATIONS if kind.makes_pods else ()), *map(_may_create, kind.creates))
     return {
         "values": to_camel(kind.attribute),
         "resource": {"group": kind.group, "version": kind.version, "plural": kind.plural},
-        "changed": " || ".join(_changed(path) for path in kind.pod_templates),
+        "changed": " || ".join(_changed(path) for path in kind.pod_templates) or "false",
         "variables": [
-            {"name": "pods", "expression": " + ".join(holders)},
-            {"name": "containers", "expression": _CONTAINERS},
-            {"name": "volumes", "expression": _VOLUMES},
+            {"name": name, "expression": rule} for name, rule in (variables if kind.makes_pods else ())
         ],
-        "validations": [{"expression": rule, "message": message} for rule, message in VALIDATIONS],
+        "validations": [{"expression": rule, "message": message} for rule, message in rules],
     }
+
+
+def _may_create(created: CreatedKind) -> tuple[str, str]:
+    """Return CEL that is true if the author of the object may create what the operator creates for it, and
+    the message for an author who may not.
+    """
+    right = f"authorizer.group('{GROUP}').resource('{created.plural}').namespace(request.namespace)"
+    message = f"you may not create {created.plural} in this namespace, and Convoy would create them for you"
+    return f"!({created.when}) || {right}.check('create').allowed()", message
 
 
 def _holders(path: str) -> str:

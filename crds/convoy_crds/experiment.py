@@ -11,7 +11,7 @@ from pydantic import Field
 from convoy_crds.experiment_arm import Arm, Sweep
 from convoy_crds.experiment_plan import Analysis, Outcome, Perturbation, Prediction, TuningSettings
 from convoy_crds.experiment_status import MAX_BLOCKS, MAX_FIGURES, ExperimentStatus
-from convoy_crds.kind import Column, Editors, Kind, Scope
+from convoy_crds.kind import Column, CreatedKind, Editors, Kind, Scope
 from convoy_crds.meta import Model, ObjectMeta, ObjectName, Rule, map_list, validated
 
 MAX_PREDICTIONS = 16
@@ -239,4 +239,8 @@ KIND = Kind(
         Column("Message", ".status.message", wide=True),
     ),
     editors=Editors.NAMESPACE_USERS,
+    creates=(
+        CreatedKind("trainingjobs"),
+        CreatedKind("servingjobs", "object.spec.arms.exists(a, a.type == 'ServingJob')"),
+    ),
 )

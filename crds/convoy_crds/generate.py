@@ -77,7 +77,7 @@ def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
         crd = _yaml(definition(kind))
         files |= {CRDS / name: crd, CHART / "crds" / name: crd}
         files[CHART / "roles" / name] = _yaml({"roles": roles(kind)})
-        if kind.makes_pods:
+        if kind.admitted:
             files[CHART / "admission" / name] = _yaml(admission(kind))
     return files
 

@@ -67,6 +67,15 @@ class Scale:
         return scale | ({"labelSelectorPath": self.selector} if self.selector else {})
 
 
+@dataclass(frozen=True, slots=True)
+class CreatedKind:
+    """A kind whose objects the operator creates for the author of another object."""
+
+    plural: str
+    when: str = "true"
+    """CEL that is true for an `object` for which the operator creates such objects."""
+
+
 @dataclass(frozen=True)
 class Kind(Generic[M]):
     """One kind: its model, and the facts about it that the API server, the chart and the client need."""
@@ -84,6 +93,11 @@ class Kind(Generic[M]):
     pod_templates: tuple[str, ...] = ()
     """Paths of the templates from which the operator creates pods. A path has `[]` after each list, such as
     `spec.roles[].template`. The admission policy checks the templates at all these paths.
+    """
+
+    creates: tuple[CreatedKind, ...] = ()
+    """Kinds whose objects the operator creates for an object of this kind. The admission policy demands that
+    the author may create such objects too.
     """
 
     group = GROUP
@@ -110,6 +124,11 @@ class Kind(Generic[M]):
     def namespaced(self) -> bool:
         """Return True if objects of the kind belong to a namespace."""
         return self.scope is Scope.NAMESPACED
+
+    @property
+    def admitted(self) -> bool:
+        """Return True if an admission policy checks the objects of the kind."""
+        return self.makes_pods or bool(self.creates)
 
     @property
     def makes_pods(self) -> bool:

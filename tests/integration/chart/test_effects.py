@@ -50,6 +50,10 @@ SERVING_POLICY, SERVING_BINDING = (
     {f"ValidatingAdmissionPolicy{binding} convoy-servingjobs"} for binding in ("", "Binding")
 )
 SERVING_HELD: Mapping[str, Any] = {"admission": {"servingJobs": {"enabled": True}}}
+EXPERIMENT_POLICY, EXPERIMENT_BINDING = (
+    {f"ValidatingAdmissionPolicy{binding} convoy-experiments"} for binding in ("", "Binding")
+)
+EXPERIMENT_HELD: Mapping[str, Any] = {"admission": {"experiments": {"enabled": True}}}
 DIGEST = "sha256:" + "7" * 64
 SPREAD = [{"maxSkew": 3, "topologyKey": "rack-x", "whenUnsatisfiable": "DoNotSchedule"}]
 
@@ -160,6 +164,12 @@ EFFECTS = {
     ),
     "admission.servingJobs.localMemory.required": Effect(True, SERVING_POLICY, "must be given", SERVING_HELD),
     "admission.servingJobs.localMemory.most": Effect("7Gi", SERVING_POLICY, "7Gi", SERVING_HELD),
+    "admission.experiments.enabled": Effect(
+        True, EXPERIMENT_POLICY | EXPERIMENT_BINDING, "convoy-experiments", OFF
+    ),
+    "admission.experiments.namespaceSelector": Effect(
+        {"matchLabels": {"team-x": "mine"}}, EXPERIMENT_BINDING, "team-x: mine", EXPERIMENT_HELD
+    ),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
     "monitoring.runbookSuffix": Effect(".html", RULE, "agents-unavailable.html", BOOKS),
