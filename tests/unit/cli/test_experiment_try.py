@@ -27,9 +27,11 @@ from convoy_crds.experiment_status import ExperimentPhase
 from convoy_crds.terms import ENGINE_ANALYSIS
 from convoy_workloads.engines.catalogue import catalogue
 from convoy_workloads.simulators.perturbation import Perturbation
+from convoy_workloads.simulators.plan_check import problems
 from convoy_workloads.simulators.run import run
 from convoy_workloads.simulators.tuning import tuned
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "experiments"
 SHIFT = {"name": "shift", "kind": "WorkloadShift", "magnitudes": [2]}
 VERDICTS = {"digest": "sha256:0", "valid": True, "controls": [["equal", True, ""]], "verdicts": []}
 
@@ -244,8 +246,9 @@ def test_a_folder_and_an_experiment_without_a_name_are_refused(tmp_path: Path) -
 
 
 def test_examples_of_simulations_can_run_here() -> None:
-    for name in ("autoscaling-simulated", "sweep"):
-        body = yaml.safe_load(Path(f"examples/experiments/{name}.yaml").read_text())
+    for name in ("autoscaling-simulated", "in-place-simulated", "sweep"):
+        body = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
         made = local_run(Experiment.model_validate(body), catalogue())
+        assert problems(made.experiment.spec) == []
         made.step(EPOCH)
         assert made.status.phase is ExperimentPhase.REGISTERING, made.status.message
