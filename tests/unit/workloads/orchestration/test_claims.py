@@ -92,6 +92,13 @@ def test_reversals_are_counted(verdicts: tuple[Verdict, ...], expected: Answer) 
     assert answer("reversals", *found, *every("degrades", U), *gains(1.0)) is expected
 
 
+def test_no_reversal_is_possible_where_the_learned_arm_loses_anyway() -> None:
+    rest = [*every("reversal", S), *every("degrades", U)]
+    assert answer("reversals", *every("gain", C, magnitude=None), *rest) is Answer.NOT_DECIDABLE
+    mixed = [*every("gain", C, magnitude=None)[:2], one("gain-tuned", S, None)]
+    assert answer("reversals", *mixed, *rest) is Answer.NOT_SEEN
+
+
 @pytest.mark.parametrize(
     ("own", "tuned", "expected"),
     [

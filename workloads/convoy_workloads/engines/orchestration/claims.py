@@ -50,8 +50,9 @@ class Finished:
 
 RULES: Mapping[str, str] = {
     "reversals": (
-        "Most predicted reversals do not occur. Seen if fewer than half of the predictions reversal-* in "
-        "valid experiments are Supported."
+        "Most predicted reversals do not occur. Seen if fewer than half of the predictions reversal-* are "
+        "Supported. Only comparators count to which the learned controller does not lose without a "
+        "perturbation, and only valid experiments."
     ),
     "diagnosis": (
         "A failed prediction often says more about the comparator than about the learned controller. Seen "
@@ -92,6 +93,8 @@ RULES: Mapping[str, str] = {
 def answers(finished: Sequence[Finished]) -> list[ClaimResult]:
     """Return the answer to each claim. Experiments whose controls failed do not count."""
     valid = [one for one in finished if one.result.valid]
+    if not valid:
+        return [ClaimResult(name, Answer.NOT_DECIDABLE, "no experiment is valid") for name in RULES]
     decided = {
         "reversals": _reversals(valid),
         "diagnosis": _diagnosis(valid),
@@ -109,9 +112,14 @@ Decision = tuple[Answer, str]
 
 
 def _reversals(valid: Sequence[Finished]) -> Decision:
-    found = [one for item in valid for one in _named(item.result, "reversal-")]
+    found: list[HypothesisResult] = []
+    for item in valid:
+        losing = {
+            one.comparator for one in _named(item.result, "gain-") if one.verdict is Verdict.CONTRADICTED
+        }
+        found += [one for one in _named(item.result, "reversal-") if one.comparator not in losing]
     if not found:
-        return Answer.NOT_DECIDABLE, "no experiment is valid"
+        return Answer.NOT_DECIDABLE, "the learned controllers lose to all comparators without a perturbation"
     supported = [one for one in found if one.verdict is Verdict.SUPPORTED]
     text = f"{len(supported)} of {len(found)} predicted reversals occur"
     return _seen(len(supported) < len(found) / 2), text
@@ -128,7 +136,7 @@ def _diagnosis(valid: Sequence[Finished]) -> Decision:
             collapsed += one.verdict is Verdict.COMPARATOR_COLLAPSED
             explained += one.verdict is Verdict.COMPARATOR_COLLAPSED or one.verdict != other[one.magnitude]
     if not failed:
-        return Answer.NOT_DECIDABLE, "all predictions degrades-own are Supported, or no experiment is valid"
+        return Answer.NOT_DECIDABLE, "all predictions degrades-own are Supported"
     text = (
         f"of {failed} failed predictions, {explained} are explained by the comparator, and in {collapsed} of "
         "these it has collapsed"
@@ -187,8 +195,6 @@ def _magnitude(valid: Sequence[Finished]) -> Decision:
             for name, seen in verdicts.items()
             if {Verdict.SUPPORTED, Verdict.CONTRADICTED} <= seen
         ]
-    if not valid:
-        return Answer.NOT_DECIDABLE, "no experiment is valid"
     return _seen(bool(reversed_at)), f"reversed: {', '.join(reversed_at) or 'none'}"
 
 
@@ -204,8 +210,6 @@ def _mode(valid: Sequence[Finished]) -> Decision:
             for magnitude, seen in signs.items()
             if len(seen) == 2
         ]
-    if not valid:
-        return Answer.NOT_DECIDABLE, "no experiment is valid"
     text = f"{len(reversed_at)} conditions have opposite conclusions: {', '.join(reversed_at) or 'none'}"
     return _seen(bool(reversed_at)), text
 
@@ -217,8 +221,6 @@ def _untuned(valid: Sequence[Finished]) -> Decision:
         for one in _against(item.result, TUNED):
             total += 1
             changed += one.verdict != by_default[_key(one)]
-    if not total:
-        return Answer.NOT_DECIDABLE, "no experiment is valid"
     return _seen(changed > 0), f"{changed} of {total} verdicts change when the comparator is tuned"
 
 
