@@ -245,6 +245,13 @@ def test_a_folder_and_an_experiment_without_a_name_are_refused(tmp_path: Path) -
     assert done.exit_code == 1 and "metadata.name: is required here" in done.output
 
 
+def test_validate_finds_the_errors_of_simulations(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(yaml.safe_dump(manifest(perturbations=[{**SHIFT, "kind": "NodeLoss"}])))
+    done = CliRunner().invoke(app, ["validate", str(file)])
+    assert done.exit_code == 1 and "cannot inject NodeLoss" in done.output
+
+
 def test_examples_of_simulations_can_run_here() -> None:
     for name in ("autoscaling-simulated", "in-place-simulated", "sweep"):
         body = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())

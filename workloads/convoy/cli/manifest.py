@@ -18,6 +18,7 @@ from convoy.cli.rules import broken_rules, schema_of, without_nulls
 from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.engine import Engine
+from convoy_crds.experiment import Experiment
 from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS, by_name
 from convoy_crds.meta import API_VERSION, GROUP, Model
@@ -26,6 +27,7 @@ from convoy_crds.servingjob import ServingJob
 from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import EngineRef, TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
+from convoy_workloads.simulators import plan_check
 
 
 class InvalidYaml(ValueError):
@@ -138,6 +140,8 @@ def problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
         found += _job_problems(manifest.job, manifest, manifests)
     if manifest.serving is not None:
         found += _serving_problems(manifest.serving, manifests)
+    if isinstance(manifest.model, Experiment):
+        found += plan_check.problems(manifest.model.spec)
     return [f"{manifest.where}: {problem}" for problem in found]
 
 

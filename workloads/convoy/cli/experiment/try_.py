@@ -17,7 +17,6 @@ from convoy.cli.sources import File, sources
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_arm import ArmType
 from convoy_crds.experiment_status import ExperimentPhase
-from convoy_workloads.simulators.plan_check import problems as simulation_problems
 
 PACKAGES = ("matplotlib", "optuna", "scipy", "statsmodels")
 """Packages that only the tuning and the analysis need."""
@@ -81,7 +80,6 @@ def _read(file: Path) -> tuple[Experiment, list[Manifest]]:
             for number, arm in enumerate(experiment.spec.arms)
             if arm.type is not ArmType.SIMULATION
         ]
-        wrong += simulation_problems(experiment.spec)
     if wrong:
         raise Failure(f"{file}: " + "; ".join(wrong))
     return found[0], manifests
