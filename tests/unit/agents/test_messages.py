@@ -177,6 +177,15 @@ def test_any_frame_gives_a_serializable_message_or_an_error(kind: str, body: dic
             to_wire(reduce(state, message).state).SerializeToString()
 
 
+def test_the_result_of_an_ended_rank_is_reported() -> None:
+    update = parse_from_launcher(
+        {"type": "rank", "incarnation": 0, "rank": 0, "state": "EXITED", "result": "{}"}
+    )
+    assert isinstance(update, RankUpdate)
+    state = reduce(PodState("uid", connected=True), update).state
+    assert [one.result for one in to_wire(state).ranks] == ["{}"]
+
+
 def test_an_oversized_result_stays_recognisable() -> None:
     update = parse_from_launcher({**RANK, "result": "é" * 3000})
     assert isinstance(update, RankUpdate)

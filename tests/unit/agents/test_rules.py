@@ -175,10 +175,6 @@ class TestLauncher:
         assert run(PeerMoved("elsewhere", "x:1"), state=UP).state == UP
         assert run(PeerMoved(node, "x:1")).state == PodState(UID)
 
-    def test_the_result_of_an_ended_rank_is_reported(self) -> None:
-        state = run(RankUpdate(1, 0, "EXITED", result="{}"), state=UP).state
-        assert [one.result for one in to_wire(state).ranks] == ["{}"]
-
     def test_a_new_incarnation_drops_the_ranks_of_the_previous_one(self) -> None:
         state = run(RankUpdate(1, 0, "RUNNING"), progress_of(0, Progress(10)), state=UP).state
         state = run(plan(2), state=state).state
