@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
@@ -32,6 +32,18 @@ from convoy_workloads.experiments.result import (
     Result,
 )
 from convoy_workloads.experiments.verdicts import Estimate, decide, words
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict on one hypothesis."""
+
+    verdict: Verdict | None
+    reason: str
+    sensitivity: str = ""
+
+
+INVALID = Decision(None, "the experiment is invalid, because a control failed")
 
 
 @dataclass(frozen=True)
@@ -140,29 +152,29 @@ def _hypotheses(spec: ExperimentSpec, observations: Observations, valid: bool) -
     adjusted = holm(raw)
     results = []
     for number, hypothesis in enumerate(tested):
-        collapsed = collapse(spec, observations, hypothesis)
-        estimate = family.estimate(hypothesis, paired[number].differences, adjusted[number])
-        verdict = decide(hypothesis, estimate, spec.analysis.alpha, collapsed)
-        minimum = family.minimum_effect(hypothesis, paired[number].differences)
-        result = _result(family, hypothesis, paired[number], estimate)
-        reason = collapsed or words(hypothesis, estimate, verdict, minimum)
-        results.append(
-            result.model_copy(
-                update={
-                    "verdict": verdict if valid else None,
-                    "reason": reason if valid else "the experiment is invalid, because a control failed",
-                    "raw_p": raw[number],
-                    "minimum_effect": minimum,
-                    "sensitivity": ""
-                    if collapsed
-                    else _sensitivity(family, number, (tested, paired, raw), verdict),
-                }
-            )
-        )
+        differences = paired[number].differences
+        estimate = family.estimate(hypothesis, differences, adjusted[number])
+        minimum = family.minimum_effect(hypothesis, differences)
+        decision = INVALID
+        if valid:
+            collapsed = collapse(spec, observations, hypothesis)
+            verdict = decide(hypothesis, estimate, spec.analysis.alpha, collapsed)
+            decision = Decision(verdict, collapsed or words(hypothesis, estimate, verdict, minimum))
+            if not collapsed:
+                data = (hypothesis, paired[number], raw)
+                decision = replace(decision, sensitivity=_sensitivity(family, number, data, verdict))
+        results.append(_result(family, hypothesis, paired[number], estimate, decision, raw[number]))
     return results
 
 
-def _result(family: Family, hypothesis: Hypothesis, found: Pairs, estimate: Estimate) -> HypothesisResult:
+def _result(
+    family: Family,
+    hypothesis: Hypothesis,
+    found: Pairs,
+    estimate: Estimate,
+    decision: Decision,
+    raw_p: float,
+) -> HypothesisResult:
     prediction, outcome = hypothesis.prediction, hypothesis.outcome
     low, high = estimate.interval or (None, None)
     ratio, ratio_ends = None, None
@@ -189,7 +201,9 @@ def _result(family: Family, hypothesis: Hypothesis, found: Pairs, estimate: Esti
         contrast=prediction.contrast,
         perturbation=hypothesis.cell.perturbation,
         magnitude=hypothesis.cell.magnitude,
-        reason="",
+        verdict=decision.verdict,
+        reason=decision.reason,
+        sensitivity=decision.sensitivity,
         blocks=estimate.blocks,
         failed=list(found.failed),
         censored_candidate=found.censored_first,
@@ -198,8 +212,9 @@ def _result(family: Family, hypothesis: Hypothesis, found: Pairs, estimate: Esti
         low=low,
         high=high,
         level=attained_level(estimate.blocks, family.level(hypothesis)),
-        raw_p=1.0,
+        raw_p=raw_p,
         p=estimate.p,
+        minimum_effect=family.minimum_effect(hypothesis, found.differences),
         standardised=effects.standardised(found.differences),
         cliffs_delta=effects.cliffs_delta(found.first, found.second, sign(outcome)),
         ratio=ratio,
@@ -215,14 +230,14 @@ def _result(family: Family, hypothesis: Hypothesis, found: Pairs, estimate: Esti
 def _sensitivity(
     family: Family,
     number: int,
-    data: tuple[Sequence[Hypothesis], Sequence[Pairs], Sequence[float]],
+    data: tuple[Hypothesis, Pairs, Sequence[float]],
     verdict: Verdict,
 ) -> str:
     """Return a sentence about the failed pairs: whether the verdict changes if each of them had the largest
-    observed distance from the threshold, against the verdict.
+    observed distance from the threshold. `data`: the hypothesis with its pairs, and the p-values of the
+    family.
     """
-    tested, paired, raw = data
-    hypothesis, found = tested[number], paired[number]
+    hypothesis, found, raw = data
     if not found.failed or not found.differences:
         return ""
     reach = max(abs(one - hypothesis.threshold) for one in found.differences)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.workloads.experiments.plans import PREDICTION, arm, blocks, noise, outcome, plan, shifted
 
+from convoy_crds.experiment_data import DataMismatch
 from convoy_crds.experiment_schedule import Block
 from convoy_crds.experiment_status import Verdict
 from convoy_workloads.experiments.analysis import analyse
 from convoy_workloads.experiments.compact import MAX_BYTES, compact
-from convoy_workloads.experiments.deviations import DataMismatch
 from convoy_workloads.experiments.result import HypothesisResult, Result
 
 ARMS = [arm("ours", "Candidate"), arm("theirs", "Comparator")]
