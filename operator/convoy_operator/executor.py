@@ -49,7 +49,6 @@ STRIPPED = (
     "label convoy.dev/job from the mutating webhooks and policies that change these fields"
 )
 NAME_IN_USE = "a pod of that name exists and is not this job's; delete that pod or rename the job"
-
 APPLIED_NAME_IN_USE = "{kind} {name} exists and has another owner; delete it or rename its parent"
 
 
@@ -188,9 +187,8 @@ class Executor:
         """
         raw = await self._gateway.get(child.resource, _namespace(owner, child.resource), child.name)
         if views.controller_uid(raw) != views.controller_uid(child.manifest):
-            kind, name = child.resource.kind, child.name
-            taken = APPLIED_NAME_IN_USE.format(kind=kind, name=name)
-            raise errors.Invalid(409, NAME_IN_USE if child.resource is PODS else taken)
+            other = APPLIED_NAME_IN_USE.format(kind=child.resource.kind, name=child.name)
+            raise errors.Invalid(409, NAME_IN_USE if child.resource is PODS else other)
         if _intent(raw) != _intent(child.manifest):
             # The object differs from the one that the plan creates. Keep it: the next plan sees it and
             # decides what to do with it.
@@ -202,9 +200,7 @@ class Executor:
         return raw
 
     async def _check(self, owner: Owner, child: Check) -> None:
-        """Let the API server check the child's object. If the name is in use, everything else is right,
-        because the API server checks the name last.
-        """
+        """Let the API server check the child's object. It checks last whether the name is in use."""
         with contextlib.suppress(errors.AlreadyExists):
             await self._gateway.dry_run(child.resource, _namespace(owner, child.resource), child.manifest)
 

@@ -46,7 +46,7 @@ def fix(draft: Draft) -> None:
     draft.condition(ConditionType.VALID, True, Reasons.ACCEPTED, Reasons.ACCEPTED.message)
     draft.status.plan = PlanStatus(hash=plan_hash(document(draft.observed, registered)), engines=registered)
     draft.status.start_time = draft.now
-    draft.status.tuning = list(tuning.all_taken_over(draft.observed))
+    draft.status.tuning = list(tuning.all_reused(draft.observed))
     blocks.summarize(draft, schedule(draft.spec))
     message = Reasons.PLAN_KEPT.message
     draft.condition(ConditionType.PLAN_KEPT, True, Reasons.PLAN_KEPT, message)

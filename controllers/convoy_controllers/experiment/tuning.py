@@ -68,7 +68,7 @@ def params(spec: ExperimentSpec, arm: Arm) -> dict[str, Any]:
     }
 
 
-def taken_over(observed: Observed, arm: Arm) -> TuningStatus | str | None:
+def reused(observed: Observed, arm: Arm) -> TuningStatus | str | None:
     """Return the tuning that an arm takes over from another experiment, or the reason why it cannot; None if
     it takes over none.
     """
@@ -87,11 +87,11 @@ def taken_over(observed: Observed, arm: Arm) -> TuningStatus | str | None:
     return found.model_copy(update={"arm": arm.name}, deep=True)
 
 
-def all_taken_over(observed: Observed) -> Iterator[TuningStatus]:
+def all_reused(observed: Observed) -> Iterator[TuningStatus]:
     """Yield the tunings that the arms of a valid experiment take over."""
     experiment: Experiment = observed.experiment
     for arm in experiment.spec.arms:
-        found = taken_over(observed, arm)
+        found = reused(observed, arm)
         if isinstance(found, TuningStatus):
             yield found
 

@@ -111,7 +111,7 @@ def _perturbations(observed: Observed) -> Iterator[Violation]:
 
 def _tuning(observed: Observed) -> Iterator[Violation]:
     for number, arm in enumerate(observed.experiment.spec.arms):
-        found = tuning.taken_over(observed, arm)
+        found = tuning.reused(observed, arm)
         if isinstance(found, str):
             yield _invalid(f"spec.arms[{number}].tuning.reuse", found)
 
@@ -120,7 +120,7 @@ def _paths(observed: Observed) -> Iterator[Violation]:
     """Yield the paths of tuned or swept values that do not fit their arm."""
     spec = observed.experiment.spec
     for number, arm in enumerate(spec.arms):
-        taken = tuning.taken_over(observed, arm)
+        taken = tuning.reused(observed, arm)
         chosen = [(one.path, None) for one in (arm.tuning.search if arm.tuning else None) or ()]
         if taken is not None and not isinstance(taken, str):
             chosen = [(one.path, None) for one in taken.values]
