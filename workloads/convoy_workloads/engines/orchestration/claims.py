@@ -21,7 +21,7 @@ SMALL = 0.1
 """Largest share of the advantage over the own comparator that counts as a vanished advantage."""
 
 
-class Answer(StrEnum):
+class ClaimAnswer(StrEnum):
     """The answer to a claim."""
 
     SEEN = "seen here"
@@ -34,7 +34,7 @@ class ClaimResult:
     """A claim with its answer."""
 
     name: str
-    answer: Answer
+    answer: ClaimAnswer
     reason: str
     """The figures behind the answer, as a sentence."""
 
@@ -90,16 +90,16 @@ RULES: Mapping[str, str] = {
 """Each claim with its rule, by name."""
 
 
-def answers(finished: Sequence[Finished]) -> list[ClaimResult]:
+def decide_claims(finished: Sequence[Finished]) -> list[ClaimResult]:
     """Return the answer to each claim. Experiments whose controls failed do not count."""
     valid = [one for one in finished if one.result.valid]
     if not valid:
-        return [ClaimResult(name, Answer.NOT_DECIDABLE, "no experiment is valid") for name in RULES]
+        return [ClaimResult(name, ClaimAnswer.NOT_DECIDABLE, "no experiment is valid") for name in RULES]
     decided = {
         "reversals": _reversals(valid),
         "diagnosis": _diagnosis(valid),
         "lag": _lag(valid),
-        "artefact": (Answer.NOT_DECIDABLE, "no published artefact is part of the study"),
+        "artefact": (ClaimAnswer.NOT_DECIDABLE, "no published artefact is part of the study"),
         "margin": _margin(valid),
         "magnitude": _magnitude(valid),
         "mode": _mode(valid),
@@ -108,7 +108,7 @@ def answers(finished: Sequence[Finished]) -> list[ClaimResult]:
     return [ClaimResult(name, *decided[name]) for name in RULES]
 
 
-Decision = tuple[Answer, str]
+Decision = tuple[ClaimAnswer, str]
 
 
 def _reversals(valid: Sequence[Finished]) -> Decision:
@@ -119,7 +119,10 @@ def _reversals(valid: Sequence[Finished]) -> Decision:
         }
         found += [one for one in _named(item.result, "reversal-") if one.comparator not in losing]
     if not found:
-        return Answer.NOT_DECIDABLE, "the learned controllers lose to all comparators without a perturbation"
+        return (
+            ClaimAnswer.NOT_DECIDABLE,
+            "the learned controllers lose to all comparators anyway",
+        )
     supported = [one for one in found if one.verdict is Verdict.SUPPORTED]
     text = f"{len(supported)} of {len(found)} predicted reversals occur"
     return _seen(len(supported) < len(found) / 2), text
@@ -136,7 +139,7 @@ def _diagnosis(valid: Sequence[Finished]) -> Decision:
             collapsed += one.verdict is Verdict.COMPARATOR_COLLAPSED
             explained += one.verdict is Verdict.COMPARATOR_COLLAPSED or one.verdict != other[one.magnitude]
     if not failed:
-        return Answer.NOT_DECIDABLE, "all predictions degrades-own are Supported"
+        return ClaimAnswer.NOT_DECIDABLE, "all predictions degrades-own are Supported"
     text = (
         f"of {failed} failed predictions, {explained} are explained by the comparator, and in {collapsed} of "
         "these it has collapsed"
@@ -157,7 +160,7 @@ def lag_advantages(finished: Sequence[Finished]) -> dict[str, list[HypothesisRes
 def _lag(valid: Sequence[Finished]) -> Decision:
     found = lag_advantages(valid)
     if not found:
-        return Answer.NOT_DECIDABLE, "no valid experiment has the autoscaler under lag"
+        return ClaimAnswer.NOT_DECIDABLE, "no valid experiment has the autoscaler under lag"
     own = max(found[OWN], key=lambda one: one.effect or 0.0)
     tuned = next(one for one in found[TUNED] if one.magnitude == own.magnitude)
     advantage, left = own.effect or 0.0, tuned.effect or 0.0
@@ -166,7 +169,7 @@ def _lag(valid: Sequence[Finished]) -> Decision:
         f"over the own comparator and {left:.3g} over the tuned autoscaler"
     )
     if own.low is None or own.low <= 0:
-        return Answer.NOT_SEEN, f"{text}; the first one is not significant"
+        return ClaimAnswer.NOT_SEEN, f"{text}; the first one is not significant"
     return _seen(left <= SMALL * advantage), text
 
 
@@ -181,7 +184,7 @@ def _margin(valid: Sequence[Finished]) -> Decision:
         margin = 1 - one.ratio
         text = f"the gain over the tuned heuristic is {margin:.1%}, and the published one {published:.0%}"
         return _seen(margin < published / 2), text
-    return Answer.NOT_DECIDABLE, "no valid experiment has a system with a published margin"
+    return ClaimAnswer.NOT_DECIDABLE, "no valid experiment has a system with a published margin"
 
 
 def _magnitude(valid: Sequence[Finished]) -> Decision:
@@ -243,5 +246,5 @@ def _named(result: Result, prefix: str) -> Iterator[HypothesisResult]:
     return (one for one in result.hypotheses if one.prediction.startswith(prefix))
 
 
-def _seen(true: bool) -> Answer:
-    return Answer.SEEN if true else Answer.NOT_SEEN
+def _seen(true: bool) -> ClaimAnswer:
+    return ClaimAnswer.SEEN if true else ClaimAnswer.NOT_SEEN

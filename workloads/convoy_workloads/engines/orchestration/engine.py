@@ -8,7 +8,7 @@ from pathlib import Path
 import convoy
 from convoy_workloads.engines.experiment_analysis.file_state import EXTRA, FileState, write_files
 from convoy_workloads.engines.no_model import NoModel
-from convoy_workloads.engines.orchestration.claims import answers
+from convoy_workloads.engines.orchestration.claims import decide_claims
 from convoy_workloads.engines.orchestration.params import Params
 from convoy_workloads.engines.orchestration.report import markdown
 from convoy_workloads.engines.orchestration.study import Study
@@ -42,7 +42,7 @@ def run(job: convoy.Job[Params]) -> None:
 
 def result(study: Study) -> Mapping[str, object]:
     """Return the job's result."""
-    found = {one.name: one.answer.value for one in answers(study.finished)}
+    found = {one.name: one.answer.value for one in decide_claims(study.finished)}
     return {"planHash": study.hash, "claims": found, "runs": len(study.runs)}
 
 

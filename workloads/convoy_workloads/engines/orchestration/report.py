@@ -11,7 +11,7 @@ from convoy_workloads.engines.orchestration.arms import COMPARED, DEFAULT, OWN, 
 from convoy_workloads.engines.orchestration.claims import (
     RULES,
     Finished,
-    answers,
+    decide_claims,
     lag_advantages,
 )
 from convoy_workloads.engines.orchestration.systems import System
@@ -66,7 +66,7 @@ def document(data: StudyData) -> dict[str, Any]:
         "planHash": data.hash,
         "claims": [
             {"name": one.name, "rule": RULES[one.name], "answer": one.answer.value, "reason": one.reason}
-            for one in answers(data.finished)
+            for one in decide_claims(data.finished)
         ],
         "lagAdvantage": {
             arm: [
@@ -107,7 +107,7 @@ def markdown(data: StudyData) -> str:
 
 
 def _claims(data: StudyData) -> str:
-    rows = [(one.name, f"**{one.answer.value}**", one.reason) for one in answers(data.finished)]
+    rows = [(one.name, f"**{one.answer.value}**", one.reason) for one in decide_claims(data.finished)]
     rules = "\n".join(f"- **{name}**: {rule}" for name, rule in RULES.items())
     return f"## Claims\n\n{_table(('claim', 'answer', 'figures'), rows)}\n\n{rules}"
 
