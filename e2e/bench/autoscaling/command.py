@@ -14,7 +14,7 @@ from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.engines.fmplex import bench as fmplex
 from convoy_workloads.engines.sklearn.bench import BENCH as SKLEARN
-from e2e.bench.autoscaling import activator
+from e2e.bench.autoscaling import activator, load_step
 from e2e.bench.kit.options import require_known
 from e2e.bench.kit.parts import measure_parts
 from e2e.cluster.errors import ClusterError
@@ -36,6 +36,7 @@ def _sklearn(found: Figures, progress: Progress) -> None:
 
 PARTS: Mapping[str, Callable[[Figures, Progress], None]] = {
     "oracle": _oracle,
+    "step": load_step.add,
     "activator": activator.add,
     "fmplex": _fmplex,
     "sklearn": _sklearn,
