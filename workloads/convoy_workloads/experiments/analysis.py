@@ -88,9 +88,8 @@ class Family:
     def minimum_effect(self, hypothesis: Hypothesis, differences: Sequence[float]) -> float | None:
         """Return the smallest difference from the threshold that would have been found."""
         settings = self.spec.analysis
-        return power.minimum_effect(
-            differences, settings.alpha / self.size, settings.power, hypothesis.one_sided
-        )
+        level, one_sided = settings.alpha / self.size, hypothesis.one_sided
+        return power.minimum_effect(differences, level, settings.power, one_sided, settings.resamples)
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -52,13 +52,13 @@ def controls(
 
 
 def safe_p(differences: Sequence[float], side: Side, resamples: int, enough: float, seed: int) -> float:
-    """Return the p-value of the sign-flip test. If so few differences allow no p-value of `enough`, return
-    that of Student's t-test instead. Fewer than two differences have the p-value 1.
+    """Return the p-value of the sign-flip test. If so few differences or resamples allow no p-value of
+    `enough`, return that of Student's t-test instead. Fewer than two differences have the p-value 1.
     """
     count = len(differences)
     if count < 2:
         return 1.0
-    if power.floor(count, one_sided=side != "two-sided") <= enough:
+    if power.floor(count, side != "two-sided", resamples) <= enough:
         return float(sign_flip(differences, side, resamples, seed))
     if min(differences) == max(differences):
         toward = {"two-sided": differences[0] != 0, "greater": differences[0] > 0, "less": differences[0] < 0}

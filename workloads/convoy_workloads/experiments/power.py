@@ -2,10 +2,12 @@
 
 With n differences the smallest possible p-value is 2^(1-n), or 2^-n on one side. Under Holm's correction the
 first of m hypotheses needs a p-value of alpha / m. So m hypotheses need at least 1 + log2(m / alpha) blocks.
+Where only R random combinations of signs are tried, no p-value is below 2 / (R+1), or 1 / (R+1) on one side.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -23,21 +25,37 @@ _LARGEST = 100.0
 """Largest standardised effect that is searched."""
 
 
-def floor(blocks: int, one_sided: bool) -> float:
-    """Return the smallest p-value that the test can have with this number of differences."""
-    return min(1.0, 2.0 ** ((0 if one_sided else 1) - blocks))
+def floor(blocks: int, one_sided: bool, resamples: int | None = None) -> float:
+    """Return the smallest p-value that the test can have with this number of differences.
+
+    `resamples`: number of random combinations of signs if there are more than EXACT_BLOCKS differences; None
+    for all combinations.
+    """
+    sides = 1 if one_sided else 2
+    smallest = sides * 2.0**-blocks
+    if resamples is not None and blocks > EXACT_BLOCKS:
+        smallest = max(smallest, sides / (resamples + 1))
+    return min(1.0, smallest)
 
 
 def blocks_needed(alpha: float, family: int, one_sided: bool) -> int:
     """Return the smallest number of blocks with which the first hypothesis of a family can be decided."""
-    return next(n for n in range(1, 1000) if floor(n, one_sided) <= alpha / family)
+    return next(n for n in itertools.count(1) if floor(n, one_sided) <= alpha / family)
 
 
-def minimum_effect(differences: Sequence[float], alpha: float, power: float, one_sided: bool) -> float | None:
+def resamples_needed(alpha: float, family: int, one_sided: bool) -> int:
+    """Return the smallest number of resamples with which the first hypothesis of a family can be decided."""
+    return math.ceil((1 if one_sided else 2) * family / alpha - 1)
+
+
+def minimum_effect(
+    differences: Sequence[float], alpha: float, power: float, one_sided: bool, resamples: int | None = None
+) -> float | None:
     """Return the smallest true difference that would be found at level `alpha` with the probability `power`,
     if the differences spread like the observed ones. Return None if no difference could be found.
+    `resamples`: as for `floor`.
     """
-    if len(differences) < 2:
+    if len(differences) < 2 or floor(len(differences), one_sided, resamples) > alpha:
         return None
     effect = standardised_minimum_effect(len(differences), alpha, power, one_sided)
     return None if effect is None else effect * statistics.stdev(differences)

@@ -19,13 +19,20 @@ def power_problem(spec: ExperimentSpec) -> str:
     if not family:
         return ""
     one_sided = any(one.one_sided for one in family)
-    if power.floor(spec.blocks, one_sided) <= alpha / len(family):
+    blocks, resamples, enough = spec.blocks, spec.analysis.resamples, alpha / len(family)
+    smallest = power.floor(blocks, one_sided, resamples)
+    if smallest <= enough:
         return ""
-    needed = power.blocks_needed(alpha, len(family), one_sided)
+    if power.floor(blocks, one_sided) <= enough:
+        path, count = "spec.analysis.resamples", f"{resamples} resamples"
+        needed = power.resamples_needed(alpha, len(family), one_sided)
+    else:
+        path, count = "spec.blocks", f"{blocks} blocks"
+        needed = power.blocks_needed(alpha, len(family), one_sided)
     return (
-        f"spec.blocks: with {spec.blocks} blocks the smallest possible p-value is "
-        f"{power.floor(spec.blocks, one_sided):.3g}, but {len(family)} hypotheses at alpha {alpha:g} need "
-        f"{alpha / len(family):.3g} (Holm): set blocks to {needed} or more, or make fewer predictions"
+        f"{path}: with {count} the smallest possible p-value is {smallest:.3g}, but {len(family)} hypotheses "
+        f"at alpha {alpha:g} need {enough:.3g} (Holm): set {path.rpartition('.')[2]} to {needed} or more, or "
+        "make fewer predictions"
     )
 
 

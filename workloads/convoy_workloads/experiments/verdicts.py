@@ -57,7 +57,7 @@ def words(hypothesis: Hypothesis, estimate: Estimate, verdict: Verdict, minimum:
     if minimum is None:
         return (
             f"{estimate.blocks} blocks allow no p-value that is small enough in this family: "
-            "use more blocks or fewer predictions"
+            "use more blocks, more resamples or fewer predictions"
         )
     unit = f" {hypothesis.outcome.unit}" if hypothesis.outcome.unit else ""
     return (

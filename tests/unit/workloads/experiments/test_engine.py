@@ -64,6 +64,15 @@ def test_a_plan_that_cannot_decide_anything_is_refused(changes: dict[str, Any], 
     )
 
 
+def test_a_plan_whose_resamples_cannot_decide_anything_is_refused() -> None:
+    predictions = [{**PREDICTION, "name": f"p{at}"} for at in range(16)]
+    document = plan(blocks=20, predictions=predictions, analysis={"alpha": 0.01, "resamples": 3000})
+    with pytest.raises(ParamsError, match=r"^spec\.analysis\.resamples: .* set resamples to 3199 or more"):
+        compute(Params(action="register", plan=document))
+    document["spec"]["analysis"]["resamples"] = 3199
+    assert compute(Params(action="register", plan=document))[0]["planHash"]
+
+
 def test_a_plan_with_an_unknown_simulator_is_refused() -> None:
     document = plan()
     document["spec"]["arms"][1]["simulation"]["simulator"] = "recovry"

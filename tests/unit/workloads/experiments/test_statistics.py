@@ -19,7 +19,7 @@ from convoy_workloads.experiments.intervals import (
     mean_interval,
     ratio_interval,
 )
-from convoy_workloads.experiments.permutation import sign_flip
+from convoy_workloads.experiments.permutation import Side, sign_flip
 
 DARWIN = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
 """Height differences (eighths of an inch) of 15 pairs of cross- and self-fertilised plants: R. A. Fisher, The
@@ -154,6 +154,25 @@ def test_the_number_of_blocks_that_a_family_needs(
     assert power.blocks_needed(alpha, family, one_sided) == needed
     assert power.floor(needed, one_sided) <= alpha / family < power.floor(needed - 1, one_sided)
     assert power.standardised_minimum_effect(needed - 1, alpha / family, 0.8, one_sided) is None
+
+
+@pytest.mark.parametrize("side", ["two-sided", "greater"])
+@pytest.mark.parametrize(("blocks", "resamples"), [(10, 1000), (15, 1000), (15, 40_000), (20, 1000)])
+def test_the_floor_is_the_p_value_of_equal_differences(side: Side, blocks: int, resamples: int) -> None:
+    found = float(sign_flip([1.0] * blocks, side, resamples, 1))
+    assert power.floor(blocks, side != "two-sided", resamples) == pytest.approx(found)
+
+
+def test_a_control_fails_although_its_resamples_allow_no_small_p_value() -> None:
+    differences = [50.0 + one % 3 for one in range(20)]
+    assert float(sign_flip(differences, "two-sided", 1000, 1)) > 0.01 / 8
+    assert safe_p(differences, "two-sided", 1000, 0.01 / 8, 1) < 1e-9
+
+
+def test_too_few_resamples_have_no_minimum_effect() -> None:
+    differences = [float(one) for one in range(20)]
+    assert power.minimum_effect(differences, 0.05 / 32, 0.8, False, 1000) is None
+    assert power.minimum_effect(differences, 0.05 / 32, 0.8, False, 10_000) is not None
 
 
 def test_the_power_where_all_differences_must_have_one_sign() -> None:
