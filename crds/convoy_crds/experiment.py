@@ -160,6 +160,13 @@ class ExperimentSpec(Model):
             ".tuning.outcome",
         ),
         Rule(
+            "!has(self.analysis) || !has(self.analysis.health)"
+            " || self.analysis.health.all(h, self.arms.exists(a, a.name == h.arm)"
+            " && self.outcomes.exists(o, o.name == h.outcome))",
+            "a limit in analysis.health needs the name of an arm and the name of an outcome",
+            ".analysis.health",
+        ),
+        Rule(
             "self.outcomes.all(o, !has(o.source.load) || self.arms.all(a, a.type == 'ServingJob'))",
             "an outcome from load needs arms of type ServingJob",
             ".outcomes",

@@ -89,7 +89,12 @@ class Perturbation(Model):
             _allowed_magnitudes(),
             "a magnitude is outside the range of its kind: see the table of perturbations",
             ".magnitudes",
-        )
+        ),
+        Rule(
+            "self.magnitudes.all(m, self.magnitudes.filter(n, n == m).size() == 1)",
+            "each magnitude is a condition of its own: name it only once",
+            ".magnitudes",
+        ),
     )
 
     name: DnsLabel

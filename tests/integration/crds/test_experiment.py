@@ -57,6 +57,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "predictions": [{**PREDICTION, "perturbation": "lag", "contrast": "Degradation"}],
     },
     "controls": {"arms": [FAST, HPA, CONTROL]},
+    "health": {"analysis": {"health": [{"arm": "hpa", "outcome": "late", "max": 20}]}},
     "tuning": {
         "arms": [{**FAST, "tuning": TUNED}, {**HPA, "tuning": TUNED}],
         "tuning": {"outcome": "late"},
@@ -83,6 +84,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a magnitude that is too large": (
         {"perturbations": [{**LAG, "magnitudes": [15, 3601]}]},
         "spec.perturbations[0].magnitudes: Invalid value",
+    ),
+    "the same magnitude twice": (
+        {"perturbations": [{**LAG, "magnitudes": [15, 60, 15.0]}]},
+        "name it only once",
+    ),
+    "a health limit of an unknown arm": (
+        {"analysis": {"health": [{"arm": "hpaa", "outcome": "late", "max": 20}]}},
+        "a limit in analysis.health needs the name of an arm",
+    ),
+    "a health limit of an unknown outcome": (
+        {"analysis": {"health": [{"arm": "hpa", "outcome": "pinned", "max": 20}]}},
+        "a limit in analysis.health needs the name of an arm",
     ),
     "half a kill": (
         {"perturbations": [{**LAG, "kind": "KillRank", "magnitudes": [0.5]}]},
