@@ -44,11 +44,21 @@ class OutcomeSource(Model):
         Rule(
             "[has(self.status), has(self.metric), has(self.load)].filter(one, one).size() == 1",
             "set exactly one of status, metric and load",
-        )
+        ),
+        Rule(
+            "!has(self.absentAs) || has(self.status)",
+            "absentAs is only for a path in the status",
+            ".absentAs",
+        ),
     )
 
     status: FieldPath | None = None
     """Path in the job's status, such as `goodput.ratio` or `restarts.total`."""
+    absent_as: float | None = None
+    """Value if the status lacks the field after a run that succeeded, such as 0 for
+    `goodput.seconds.recompute`, which is absent without a second. If absent, such a run has failed. Only
+    with `status`.
+    """
     metric: FigureName | None = None
     """Metric that the engine reports, or a figure of the simulator."""
     load: FigureName | None = None

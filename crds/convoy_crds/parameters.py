@@ -20,14 +20,21 @@ def parameters(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Return the name, type with bounds, default and description of each parameter, in the order of the
     schema.
 
-    A parameter may be defined in any part of the schema, such as a part that `$ref` or `allOf` adds.
+    A parameter may be defined in any part of the schema, such as a part that `$ref` or `allOf` adds. It is
+    required if the whole schema requires it, or if each alternative that has it does.
     """
     required = {name for part in _always(schema, schema, set()) for name in part.get("required") or ()}
     named: dict[str, list[Any]] = {}
+    optional: set[str] = set()
     for part in parts(schema, schema):
         for name, entry in (part.get("properties") or {}).items():
             named.setdefault(name, []).append(entry)
-    return [_parameter(name, entries, schema, name in required) for name, entries in named.items()]
+            if name not in (part.get("required") or ()):
+                optional.add(name)
+    return [
+        _parameter(name, entries, schema, name in required or name not in optional)
+        for name, entries in named.items()
+    ]
 
 
 def _parameter(name: str, entries: list[Any], schema: Part, required: bool) -> tuple[str, str, str, str]:

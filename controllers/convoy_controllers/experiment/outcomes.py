@@ -86,7 +86,8 @@ def _is_censored(outcome: Outcome, readings: Readings) -> bool:
 def _raw(outcome: Outcome, readings: Readings) -> Any:
     source = outcome.source
     if source.status is not None:
-        return value_at(readings.status, source.status)
+        found = value_at(readings.status, source.status)
+        return source.absent_as if found is None else found
     if source.load is not None:
         return readings.load.get(source.load)
     name = source.metric or ""

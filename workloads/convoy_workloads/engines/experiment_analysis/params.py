@@ -22,9 +22,9 @@ class Params(BaseModel):
     """`register` checks the plan and stores it. `analyse` computes the verdicts and the report."""
     plan: dict[str, Any]
     """The plan document."""
-    blocks: Annotated[list[PackedBlock], Field(max_length=MAX_BLOCKS)] = Field(default_factory=list)
+    blocks: Annotated[list[PackedBlock], Field(max_length=MAX_BLOCKS)] = []
     """The ended blocks in the short form, for `analyse`."""
-    tuning: Annotated[list[dict[str, Any]], Field(max_length=16)] = Field(default_factory=list)
+    tuning: Annotated[list[dict[str, Any]], Field(max_length=16)] = []
     """Rows of the Experiment's `status.tuning`, for `analyse`."""
     folder: str = ""
     """Folder to which the files are also written; empty for none. It is for runs on your own machine."""

@@ -21,7 +21,7 @@ class _Simulation(BaseModel):
 
     simulator: Annotated[str, Field(max_length=63)]
     """Name of the simulator."""
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = {}
     """Settings of the simulator."""
     seed: Seed = 0
     """Seed of all random choices."""
