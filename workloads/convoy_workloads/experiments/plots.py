@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from convoy_crds.experiment import ExperimentSpec
-from convoy_crds.experiment_plan import Perturbation
+from convoy_crds.experiment_plan import Better, Outcome, Perturbation
 from convoy_crds.perturbations import perturbation_type
 from convoy_workloads.experiments.result import HypothesisResult, Level, Result
 from convoy_workloads.experiments.tables import where
@@ -26,6 +26,8 @@ _COLOURS = {
     "Undecided": "#57606a",
 }
 _WIDTH, _ROW = 8.0, 0.45
+_FEW_PLACES = 2
+"""Number of magnitudes whose labels cannot overlap, so that each one gets its own."""
 _SETTINGS: Any = {
     "svg.hashsalt": "convoy",
     "svg.fonttype": "none",
@@ -43,17 +45,20 @@ def forest(result: Result) -> list[Plot]:
     found: list[Plot] = []
     for outcome in dict.fromkeys(one.outcome for one in result.hypotheses):
         rows = [one for one in result.hypotheses if one.outcome == outcome]
-        found.append((f"Effects on {outcome}", partial(_draw, partial(_forest, rows=rows), len(rows))))
+        title = f"Effects on {outcome}. Dot: mean; line: interval; ticks: pairs; crosses: margin"
+        found.append((title, partial(_draw, partial(_forest, rows=rows), len(rows))))
     return found
 
 
 def curves(spec: ExperimentSpec, result: Result) -> list[Plot]:
     """Return a plot for each outcome and perturbation: the arms' means over the magnitude. Control arms are
-    left out, because their values would stretch the axis.
+    left out, because their values would stretch the axis. Outcomes without a direction are equal in all arms.
     """
     shown = {arm.name for arm in spec.arms if arm.control_of is None}
     found: list[Plot] = []
     for outcome in spec.outcomes:
+        if outcome.better is Better.NEITHER:
+            continue
         for one in spec.perturbations or ():
             rows = [
                 level
@@ -64,7 +69,7 @@ def curves(spec: ExperimentSpec, result: Result) -> list[Plot]:
             ]
             if rows:
                 title = f"{outcome.name} under {one.name}"
-                found.append((title, partial(_draw, _curve_drawer(one, rows, outcome.unit), 6)))
+                found.append((title, partial(_draw, _curve_drawer(one, rows, outcome), 6)))
     return found
 
 
@@ -86,14 +91,18 @@ def _forest(axes: Axes, rows: Sequence[HypothesisResult]) -> None:
     axes.set_xlabel(f"difference of candidate and comparator{unit}; right: the candidate is better")
 
 
-def _curve_drawer(perturbation: Perturbation, rows: Sequence[Level], unit: str) -> Callable[[Axes], None]:
+def _curve_drawer(
+    perturbation: Perturbation, rows: Sequence[Level], outcome: Outcome
+) -> Callable[[Axes], None]:
     kind = perturbation_type(perturbation.kind)
 
     def draw(axes: Axes) -> None:
+        places: set[float] = set()
         for arm in dict.fromkeys(one.arm for one in rows):
             points = sorted(_points(rows, arm, kind.neutral))
             low = [max(0.0, mean - low) for _, mean, low, _ in points]
             high = [max(0.0, high - mean) for _, mean, _, high in points]
+            places.update(x for x, *_ in points)
             axes.errorbar(
                 [x for x, *_ in points],
                 [mean for _, mean, *_ in points],
@@ -105,8 +114,10 @@ def _curve_drawer(perturbation: Perturbation, rows: Sequence[Level], unit: str) 
                 label=arm,
             )
         axes.set_xlabel(f"{perturbation.name} ({perturbation.kind}) in {kind.unit}")
-        axes.set_ylabel(f"mean in {unit}" if unit else "mean")
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        if len(places) <= _FEW_PLACES:
+            axes.set_xticks(sorted(places))
+        axes.set_ylabel(outcome.name + (f" in {outcome.unit}" if outcome.unit else ""))
+        axes.legend(title="mean, 95 % interval", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
     return draw
 
