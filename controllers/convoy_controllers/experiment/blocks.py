@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from convoy_controllers.experiment import arms, faults, runs, steps
@@ -12,6 +13,10 @@ from convoy_crds.experiment_status import Achieved, BlockStatus, RunStatus
 
 MAX_RECORDS = 256
 """Maximum number of runs in `status.runs`."""
+MAX_MESSAGE_BYTES = 24 * 1024
+"""Maximum bytes of all messages of failed runs as JSON. They pass to the analysis in the environment of a
+pod, together with the plan and all figures.
+"""
 Records = Mapping[tuple[int, str], RunStatus]
 """The record of each run that has started, by block and name of the run."""
 
@@ -78,6 +83,19 @@ def write_rows(draft: Draft, schedule: Sequence[Block]) -> None:
         ended = [one for one in of_block if one is not None and one.ended]
         if len(ended) == len(block.labels):
             draft.status.blocks.append(row(block, ended))
+
+
+def limit_messages(draft: Draft) -> None:
+    """Remove those messages of failed runs that exceed MAX_MESSAGE_BYTES. The earlier ones stay as they are,
+    and each failure keeps its reason.
+    """
+    left = MAX_MESSAGE_BYTES
+    for failure in (one for block in draft.status.blocks for one in block.failures):
+        size = len(json.dumps(failure.message)) if failure.message else 0
+        if size > left:
+            failure.message = ""
+        else:
+            left -= size
 
 
 def row(block: Block, ended: Sequence[RunStatus]) -> BlockStatus:

@@ -16,6 +16,7 @@ def advance(draft: Draft, schedule: Sequence[Block]) -> bool:
     blocks.follow(draft, schedule)
     blocks.write_rows(draft, schedule)
     stops.enforce(draft, schedule)
+    blocks.limit_messages(draft)
     cleanup.finished_runs(draft)
     stopped = bool(draft.status.internal.stopped)
     if draft.may_start and not stopped:

@@ -40,8 +40,8 @@ def too_many_failed(draft: Draft) -> str:
     if len(failed) <= limit:
         return ""
     last = failed[-1].failures[-1]
-    reason = Reasons.TOO_MANY_FAILED_BLOCKS
-    return reason.format(failed=len(failed), limit=limit, block=failed[-1].id, arm=last.arm, why=last.message)
+    reason, why = Reasons.TOO_MANY_FAILED_BLOCKS, last.message or last.reason
+    return reason.format(failed=len(failed), limit=limit, block=failed[-1].id, arm=last.arm, why=why)
 
 
 def _reason(draft: Draft) -> tuple[Reason, str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from convoy_controllers.experiment.names import MAX_NAME
@@ -186,3 +188,17 @@ def test_a_deleted_experiment_does_nothing() -> None:
     lab.register()
     lab.experiment.metadata.deletion_timestamp = lab.now
     assert lab.plan() == type(lab.plan())()
+
+
+def test_the_messages_of_failed_runs_have_a_limit_together() -> None:
+    lab = Lab(blocks=10, maxFailedBlocks=10)
+    lab.register()
+    while runs := [name for name in lab.active if "-b" in name]:
+        for name in runs:
+            lab.end(name, None, "Failed", reason="Crashed", message="\N{SNOWMAN}" * 300)
+        lab.settle()
+    failures = [one for row in lab.status.blocks for one in row.failures]
+    messages = [one.message for one in failures if one.message]
+    assert [one.reason for one in failures] == ["JobFailed"] * 20
+    assert 0 < len(messages) < len(failures) and [one.message for one in failures[:5]] == messages[:5]
+    assert len(json.dumps(messages)) <= 25 * 1024
