@@ -18,6 +18,8 @@ from convoy_workloads.experiments.artefact import (
 )
 from convoy_workloads.experiments.statement import DATA_FILE, PLAN_FILE, RESULT_FILE
 
+LARGEST_WHOLE = 2**53 - 1
+"""Largest whole number with a canonical form of its own. RFC 8785 writes larger floats like whole numbers."""
 TOLERANCE = 1e-8
 """Largest relative difference of two numbers that counts as equal: processors round differently."""
 _UNCHECKED = frozenset({"libraries", "digest"})
@@ -58,7 +60,7 @@ def verify(files: Mapping[str, bytes], expected: str = "", plan: str = "") -> li
         if name not in files:
             found.append(Difference(name, "", "no such file", "a file"))
         elif name.endswith(".json"):
-            found += _compare(name, "", _read(files, name), json.loads(content))
+            found += _compare(name, "", _read(files, name), _parsed(content))
         elif _text(name, files[name]) != _text(name, content):
             found.append(Difference(name, "", *_first_difference(files[name], content)))
     return found
@@ -68,9 +70,19 @@ def _read(files: Mapping[str, bytes], name: str) -> Any:
     if name not in files:
         raise ValueError(f"{name} is missing: without it nothing can be computed again")
     try:
-        return json.loads(files[name])
+        return _parsed(files[name])
     except ValueError as error:
         raise ValueError(f"{name} is not JSON: {error}") from error
+
+
+def _parsed(content: bytes) -> Any:
+    """Return a JSON value, in which whole numbers above LARGEST_WHOLE are floats."""
+    return json.loads(content, parse_int=_whole)
+
+
+def _whole(digits: str) -> int | float:
+    number = int(digits)
+    return number if abs(number) <= LARGEST_WHOLE else float(digits)
 
 
 def _stated(files: Mapping[str, bytes], statement: str) -> dict[str, str]:
