@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_arm import SweepParameter
+from convoy_crds.experiment_status import MAX_BLOCKS
 
 T = TypeVar("T")
 
@@ -69,11 +71,16 @@ def cells(spec: ExperimentSpec) -> tuple[Cell, ...]:
     return (Cell(), *perturbed) if spec.unperturbed or spec.sweep is not None else tuple(perturbed)
 
 
+def combination_count(parameters: Sequence[SweepParameter]) -> int:
+    """Return the number of combinations of a sweep. A few parameters can have billions of them."""
+    return math.prod(len(one.values) for one in parameters)
+
+
 def combinations(parameters: Sequence[SweepParameter]) -> tuple[tuple[Any, ...], ...]:
     """Return the values of each combination of a sweep, in the order of the parameters. The last parameter
-    changes fastest.
+    changes fastest. Combinations beyond the maximum number of blocks are left out: no sweep runs them.
     """
-    return tuple(itertools.product(*(one.values for one in parameters)))
+    return tuple(itertools.islice(itertools.product(*(one.values for one in parameters)), MAX_BLOCKS))
 
 
 def schedule(spec: ExperimentSpec) -> tuple[Block, ...]:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convoy_crds.experiment import Experiment, ExperimentSpec
-from convoy_crds.experiment_schedule import Cell, cells, combinations
+from convoy_crds.experiment_plan import Contrast, Direction, Prediction
+from convoy_crds.experiment_schedule import Cell, cells, combination_count, combinations
 from convoy_crds.experiment_status import BlockStatus
 from convoy_crds.perturbations import perturbation_type
 
 UNPERTURBED = "unperturbed"
+_WORDS = {Direction.BETTER: "better", Direction.WORSE: "worse", Direction.NOT_WORSE: "not worse"}
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ def summarise(experiment: Experiment) -> list[CellSummary]:
     of those runs that did not fail.
     """
     spec = experiment.spec
-    planned = spec.blocks * (1 if spec.sweep is None else len(combinations(spec.sweep.parameters)))
+    planned = spec.blocks * (1 if spec.sweep is None else combination_count(spec.sweep.parameters))
     found = {
         (cell.perturbation, cell.magnitude): CellSummary(cell, condition_title(spec, cell), planned)
         for cell in cells(spec)
@@ -78,6 +80,15 @@ def condition_title(spec: ExperimentSpec, cell: Cell) -> str:
     known = next((one for one in spec.perturbations or () if one.name == cell.perturbation), None)
     unit = f" {perturbation_type(known.kind).unit}" if known is not None else ""
     return f"{cell.perturbation} {cell.magnitude:g}{unit}"
+
+
+def comparison_title(prediction: Prediction) -> str:
+    """Return the statement of a prediction, such as `ours better than hpa in the degradation of p99`."""
+    margin = f", margin {prediction.margin:g}" if prediction.margin else ""
+    outcome = prediction.outcome
+    what = f"the degradation of {outcome}" if prediction.contrast is Contrast.DEGRADATION else outcome
+    words = _WORDS[prediction.direction]
+    return f"{prediction.candidate} {words} than {prediction.comparator} in {what}{margin}"
 
 
 def arm_labels(spec: ExperimentSpec) -> Mapping[str, str]:

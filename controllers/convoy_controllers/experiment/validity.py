@@ -12,9 +12,10 @@ from convoy_controllers.experiment import arms, storage, tuning
 from convoy_controllers.experiment.children import simulation_params, used_engines
 from convoy_controllers.experiment.observed import Observed
 from convoy_controllers.workers.violation import Violation
+from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_arm import ArmType
 from convoy_crds.experiment_hash import canonical, plan_document
-from convoy_crds.experiment_schedule import combinations, schedule
+from convoy_crds.experiment_schedule import combination_count, schedule
 from convoy_crds.experiment_status import MAX_BLOCKS, MAX_HYPOTHESES
 from convoy_crds.field_paths import InvalidFieldPath
 from convoy_crds.params import params_error
@@ -73,7 +74,7 @@ def _engines(observed: Observed) -> Iterator[Violation]:
 def _size(observed: Observed) -> Iterator[Violation]:
     spec = observed.experiment.spec
     if spec.sweep is not None:
-        count = len(combinations(spec.sweep.parameters)) * spec.blocks
+        count = combination_count(spec.sweep.parameters) * spec.blocks
         if count > MAX_BLOCKS:
             why = f"combinations x blocks are {count}, but at most {MAX_BLOCKS} blocks fit: use fewer values"
             yield _invalid("spec.sweep.parameters", why)
@@ -119,6 +120,7 @@ def _tuning(observed: Observed) -> Iterator[Violation]:
 def _paths(observed: Observed) -> Iterator[Violation]:
     """Yield the paths of tuned or swept values that do not fit their arm."""
     spec = observed.experiment.spec
+    yield from _repeated(spec)
     for number, arm in enumerate(spec.arms):
         taken = tuning.reused(observed, arm)
         chosen = [(one.path, None) for one in (arm.tuning.search if arm.tuning else None) or ()]
@@ -132,6 +134,17 @@ def _paths(observed: Observed) -> Iterator[Violation]:
                 arms.settings(arm, [one])
             except InvalidFieldPath as error:
                 yield _invalid(where, f"path {one[0]!r} does not fit arm {arm.name!r}: {error}")
+
+
+def _repeated(spec: ExperimentSpec) -> Iterator[Violation]:
+    """Yield names and paths that two parameters of a sweep share."""
+    seen: set[tuple[str, str]] = set()
+    for number, one in enumerate(spec.sweep.parameters if spec.sweep is not None else ()):
+        for field, value in (("name", one.name), ("path", one.path)):
+            if (field, value) in seen:
+                why = f"{value!r} is also the {field} of another parameter; give each parameter its own"
+                yield _invalid(f"spec.sweep.parameters[{number}].{field}", why)
+            seen.add((field, value))
 
 
 def _templates(observed: Observed) -> Iterator[Violation]:

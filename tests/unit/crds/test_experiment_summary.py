@@ -7,7 +7,9 @@ from typing import Any
 from tests.unit.crds.experiments import arm, make_experiment
 
 from convoy_crds.experiment import Experiment
-from convoy_crds.experiment_summary import arm_labels, summarise
+from convoy_crds.experiment_plan import Prediction
+from convoy_crds.experiment_status import MAX_BLOCKS
+from convoy_crds.experiment_summary import arm_labels, comparison_title, summarise
 
 LAG = [{"name": "lag", "kind": "ObservationLag", "magnitudes": [15.0, 60.0]}]
 
@@ -70,5 +72,23 @@ def test_the_combinations_of_a_sweep_are_its_arms() -> None:
     assert (cell.planned, cell.ended, cell.sample("3", "late").median) == (8, 2, 1.5)
 
 
+def test_billions_of_combinations_are_counted_without_being_made() -> None:
+    swept = make_experiment().to_dict()
+    parameters = [{"name": f"p{n}", "path": f"x{n}", "values": list(range(100))} for n in range(8)]
+    swept["spec"] |= {"arms": [arm("one", "Candidate")], "sweep": {"parameters": parameters}}
+    swept["spec"] |= {"blocks": 1, "predictions": None}
+    made = Experiment.model_validate(swept)
+    assert summarise(made)[0].planned == 100**8
+    assert len(arm_labels(made.spec)) == MAX_BLOCKS
+
+
 def test_arms_are_described_by_their_roles() -> None:
     assert arm_labels(make_experiment().spec) == {"fast": "Candidate", "hpa": "Comparator"}
+
+
+def test_a_comparison_names_contrast_and_margin() -> None:
+    made = {"name": "p", "outcome": "late", "candidate": "ours", "comparator": "hpa", "direction": "NotWorse"}
+    assert comparison_title(Prediction.model_validate(made)) == "ours not worse than hpa in late"
+    made |= {"contrast": "Degradation", "perturbation": "lag", "margin": 2}
+    title = "ours not worse than hpa in the degradation of late, margin 2"
+    assert comparison_title(Prediction.model_validate(made)) == title

@@ -267,6 +267,22 @@ def test_a_sweep_with_too_many_combinations_is_refused() -> None:
     assert "combinations x blocks are 202" in shown(sweep(*range(101)))[1]
 
 
+def test_billions_of_combinations_are_counted_without_being_made() -> None:
+    parameters = [{"name": f"p{n}", "path": f"spec.x{n}", "values": list(range(100))} for n in range(8)]
+    only = job_arm("only", "Candidate")
+    lab = Lab(arms=[only], predictions=None, sweep={"parameters": parameters}, blocks=1)
+    assert f"combinations x blocks are {100**8}" in shown(lab)[1]
+
+
+@pytest.mark.parametrize(("field", "value"), [("name", "steps"), ("path", "spec.engine.params.steps")])
+def test_two_parameters_of_a_sweep_share_neither_name_nor_path(field: str, value: str) -> None:
+    first = {"name": "steps", "path": "spec.engine.params.steps", "values": [1, 2]}
+    second = {"name": "rate", "path": "spec.engine.params.rate", "values": [3], field: value}
+    only = job_arm("only", "Candidate")
+    lab = Lab(arms=[only], predictions=None, sweep={"parameters": [first, second]})
+    assert shown(lab)[1].startswith(f"spec.sweep.parameters[1].{field}: {value!r} is also the {field} of")
+
+
 def test_a_path_that_does_not_fit_the_arm_is_refused() -> None:
     parameters = [{"name": "n", "path": "spec.roles.3.replicas", "values": [1]}]
     lab = Lab(arms=[job_arm("only", "Candidate")], predictions=None, sweep={"parameters": parameters})
