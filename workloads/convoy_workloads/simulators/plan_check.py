@@ -4,11 +4,12 @@ errors, because it does not know the simulators.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
-from convoy_crds.experiment_arm import Arm, ArmType, Simulation
+from convoy_crds.experiment_arm import Arm, ArmType, Simulation, SweepParameter
+from convoy_crds.experiment_schedule import combinations
 from convoy_crds.field_paths import InvalidFieldPath, value_at, with_value
 from convoy_crds.suggest import suggestion
 from convoy_workloads.simulators.run import find, parsed
@@ -28,8 +29,8 @@ def problems(spec: ExperimentSpec) -> list[str]:
                 found.append(f"{where}.{error}")
                 continue
             ranges = map(range_error, (arm.tuning.search if arm.tuning else None) or ())
-            found.extend(f"spec.arms[{number}].tuning.search: {wrong}" for wrong in ranges if wrong)
-            found.extend(_params(spec, arm, arm.simulation, where))
+            wrong = [f"spec.arms[{number}].tuning.search: {error}" for error in ranges if error]
+            found.extend(wrong or _params(spec, arm, arm.simulation, where))
             found.extend(_perturbations(spec, arm, simulator))
             found.extend(_outcomes(spec, arm, simulator))
     return list(dict.fromkeys(found))
@@ -37,28 +38,44 @@ def problems(spec: ExperimentSpec) -> list[str]:
 
 def _params(spec: ExperimentSpec, arm: Arm, simulation: Simulation, where: str) -> Iterator[str]:
     """Yield errors in the parameters of an arm, and in the paths of tuned and swept ones."""
+    swept = spec.sweep.parameters if spec.sweep is not None else ()
     try:
-        params = _first_values(spec, arm, simulation.params)
+        params = _first_values(arm, simulation.params)
+        runs = [
+            (_described(swept, chosen), _with_swept(params, swept, chosen)) for chosen in combinations(swept)
+        ]
     except InvalidFieldPath as error:
         yield f"{where}.params.{error}"
         return
-    try:
-        parsed(find(simulation.simulator).params, params, f"{where}.params")
-    except InvalidSimulation as error:
-        yield str(error)
+    errors: dict[str, str] = {}
+    for combination, of_run in runs:
+        try:
+            parsed(find(simulation.simulator).params, of_run, f"{where}.params")
+        except InvalidSimulation as error:
+            errors.setdefault(str(error), combination)
+    yield from (error + combination for error, combination in errors.items())
 
 
-def _first_values(spec: ExperimentSpec, arm: Arm, params: Any) -> Any:
-    """Return the parameters with the first value of each tuned one that has none, and of each swept one.
-    Raises InvalidFieldPath.
-    """
+def _first_values(arm: Arm, params: Any) -> Any:
+    """Return the parameters with the first value of each tuned one that has none. Raises InvalidFieldPath."""
     for search in (arm.tuning.search if arm.tuning else None) or ():
         # Also a path that has a value is tried, to find whether the tuning can set it.
         tried = with_value(params, search.path, first_value(search))
         params = tried if value_at(params, search.path) is None else params
-    for one in spec.sweep.parameters if spec.sweep is not None else ():
-        params = with_value(params, one.path, one.values[0])
     return params
+
+
+def _with_swept(params: Any, swept: Sequence[SweepParameter], chosen: Sequence[Any]) -> Any:
+    """Return the parameters of one combination of a sweep. Raises InvalidFieldPath."""
+    for one, value in zip(swept, chosen, strict=True):
+        params = with_value(params, one.path, value)
+    return params
+
+
+def _described(swept: Sequence[SweepParameter], chosen: Sequence[Any]) -> str:
+    """Return the values of a combination for a message; empty without a sweep."""
+    values = ", ".join(f"{one.name}={value!r}" for one, value in zip(swept, chosen, strict=True))
+    return f" (sweep: {values})" if swept else ""
 
 
 def _perturbations(spec: ExperimentSpec, arm: Arm, simulator: Simulator) -> Iterator[str]:

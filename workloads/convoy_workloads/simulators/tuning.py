@@ -213,7 +213,7 @@ def _json_or_text(text: str) -> Any:
 def range_error(parameter: TunedParameter) -> str:
     """Return the reason why the tuning cannot choose from a parameter's range; empty if it can."""
     if parameter.type is ParameterType.CATEGORICAL:
-        return ""
+        return "" if parameter.values else f"{parameter.path}: values is empty; name at least one value"
     low, high = _bounds(parameter)
     if parameter.log and low <= 0:
         return f"{parameter.path}: min must be above 0 for a logarithmic scale"

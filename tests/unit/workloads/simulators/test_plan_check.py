@@ -75,6 +75,21 @@ def test_errors_of_simulations_have_the_path_of_their_field(made: ExperimentSpec
     assert problems(made) == found
 
 
-def test_a_sweep_is_checked_with_its_first_values() -> None:
-    made = spec(sweep={"parameters": [{"name": "s", "path": "seconds", "values": [1, 600]}]})
-    assert any("params.seconds" in one for one in problems(made))
+@pytest.mark.parametrize("values", [[1, 600], [600, 1], [600, 1, 2]])
+def test_every_value_of_a_sweep_is_checked(values: list[int]) -> None:
+    parameters = [
+        {"name": "s", "path": "seconds", "values": values},
+        {"name": "boot", "path": "bootSeconds", "values": [15, 120]},
+    ]
+    assert problems(spec(sweep={"parameters": parameters})) == [
+        f"spec.arms[{arm}].simulation.params.seconds: Input should be greater than or equal to 60 (sweep: "
+        "s=1, boot=15)"
+        for arm in (0, 1)
+    ]
+
+
+def test_a_tuned_parameter_without_values_is_an_error() -> None:
+    search = [{"path": "policy.target", "type": "Categorical", "values": []}]
+    assert problems(spec(arm={"tuning": {"trials": 2, "search": search}})) == [
+        "spec.arms[1].tuning.search: policy.target: values is empty; name at least one value"
+    ]
