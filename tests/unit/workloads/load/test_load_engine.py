@@ -131,6 +131,7 @@ def test_figures_are_flat_and_have_names_of_outcomes() -> None:
         2.0,
     )
     assert (found["scheduled"], found["ok"], found["shed"], found["lost"], found["unsent"]) == (3, 1, 1, 1, 0)
+    assert found["errorPercent"] == pytest.approx(200 / 3, abs=1e-4)
     assert found["p99Ms"] == found["maxMs"] == pytest.approx(20, rel=0.002)
     assert found["firstTokenP999Ms"] == pytest.approx(10, rel=0.002)
     assert (found["okPerSecond"], found["eventsPerSecond"], found["seconds"]) == (0.5, 1.5, 2.0)

@@ -15,11 +15,15 @@ _LATENCIES = {"totalMs": "", "firstTokenMs": "firstToken", "clientDelayMs": "cli
 
 
 def figures(params: Params, tally: Tally, seconds: float) -> dict[str, float]:
-    """Return the figures of a load that took `seconds`. Latencies without any response are left out."""
+    """Return the figures of a load that took `seconds`. Latencies without any response are left out,
+    and the share of errors without any request.
+    """
     found = report(tally, seconds)
     flat: dict[str, float] = {
         name: found[name] for name in ("scheduled", *Kind, "seconds", "okPerSecond", "eventsPerSecond")
     }
+    if tally.scheduled:
+        flat["errorPercent"] = round(100 * (1 - tally.counts[Kind.OK] / tally.scheduled), 4)
     for group, prefix in _LATENCIES.items():
         for share, value in found[group].items():
             if value is not None:
