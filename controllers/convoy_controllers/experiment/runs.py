@@ -130,6 +130,8 @@ def _enforce_deadline(draft: Draft, record: RunStatus) -> None:
     seconds = draft.spec.run_deadline_seconds
     left = ((record.start_time or draft.now) + timedelta(seconds=seconds) - draft.exact).total_seconds()
     if left <= 0:
-        fail(draft, record, Reasons.RUN_DEADLINE, job=record.name, seconds=seconds)
+        refusal = None if record.uid else draft.observed.refused.get(record.name)
+        job = record.name if refusal is None else f"{record.name} (refused: {refusal.message})"
+        fail(draft, record, Reasons.RUN_DEADLINE, job=job, seconds=seconds)
     else:
         draft.requeue(left)

@@ -173,7 +173,9 @@ def test_a_run_whose_job_is_refused_fails_at_its_deadline() -> None:
     del lab.jobs[f"{name[:-1]}2"]
     lab.wait(61)
     lab.step()
-    assert any(one.failure and one.failure.reason == "RunDeadlineExceeded" for one in lab.status.runs)
+    (failure,) = [one.failure for one in lab.status.runs if one.failure]
+    assert failure.reason == "RunDeadlineExceeded"
+    assert "(refused: exceeded quota: jobs) took longer than spec.runDeadlineSeconds=60 s" in failure.message
 
 
 @pytest.mark.parametrize(
