@@ -31,7 +31,7 @@ from convoy_workloads.experiments.result import (
     HypothesisResult,
     Result,
 )
-from convoy_workloads.experiments.verdicts import Estimate, decide, words
+from convoy_workloads.experiments.verdicts import Estimate, decide, only_bounds, words
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,12 @@ def _hypotheses(spec: ExperimentSpec, observations: Observations, valid: bool) -
         minimum = family.minimum_effect(hypothesis, differences)
         decision = INVALID
         if valid:
-            collapsed = collapse(spec, observations, hypothesis)
+            collapsed, blind = collapse(spec, observations, hypothesis), only_bounds(paired[number])
             verdict = decide(hypothesis, estimate, spec.analysis.alpha, collapsed)
-            decision = Decision(verdict, collapsed or words(hypothesis, estimate, verdict, minimum))
-            if not collapsed:
+            if blind and not collapsed:
+                verdict = Verdict.UNDECIDED
+            decision = Decision(verdict, collapsed or blind or words(hypothesis, estimate, verdict, minimum))
+            if not (collapsed or blind):
                 data = (hypothesis, paired[number], raw)
                 decision = replace(decision, sensitivity=_sensitivity(family, number, data, verdict))
         results.append(_result(family, hypothesis, paired[number], estimate, decision, raw[number]))
@@ -232,23 +234,33 @@ def _sensitivity(
     data: tuple[Hypothesis, Pairs, Sequence[float]],
     verdict: Verdict,
 ) -> str:
-    """Return a sentence about the failed pairs: whether the verdict changes if each of them had the largest
-    observed distance from the threshold. `data`: the hypothesis with its pairs, and the p-values of the
-    family.
+    """Return a sentence about the pairs that failed, or did not run because the experiment stopped early:
+    whether the verdict changes if each of them had the largest observed distance from the threshold. `data`:
+    the hypothesis with its pairs, and the p-values of the family.
     """
     hypothesis, found, raw = data
-    if not found.failed or not found.differences:
+    failed = len(found.failed)
+    missing = family.spec.blocks - len(found.repetitions) - failed
+    if failed + missing == 0 or not found.differences:
         return ""
     reach = max(abs(one - hypothesis.threshold) for one in found.differences)
     changed = set()
     for direction in (-1.0, 1.0):
-        worst = [*found.differences, *[hypothesis.threshold + direction * reach] * len(found.failed)]
+        worst = [*found.differences, *[hypothesis.threshold + direction * reach] * (failed + missing)]
         other = [*raw]
         other[number] = family.raw_p(hypothesis, worst)
         estimate = family.estimate(hypothesis, worst, holm(other)[number])
         changed.add(decide(hypothesis, estimate, family.spec.analysis.alpha, ""))
-    several = f"the {len(found.failed)} failed pairs" if len(found.failed) > 1 else "the failed pair"
+    several = _lost_pairs(failed, missing)
     others = sorted(one.value for one in changed - {verdict})
     if not others:
         return f"{several} could not change the verdict, even at the largest observed distance"
     return f"{several} could change the verdict to {' or '.join(others)}"
+
+
+def _lost_pairs(failed: int, missing: int) -> str:
+    """Return the name of the pairs without a difference."""
+    counts = [f"{count} {word}" for count, word in ((failed, "failed"), (missing, "missing")) if count]
+    if failed + missing == 1:
+        return f"the {counts[0].removeprefix('1 ')} pair"
+    return f"the {' and '.join(counts)} pairs"

@@ -9,6 +9,7 @@ from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_data import DataMismatch
 from convoy_crds.experiment_schedule import Block, Cell, schedule
 from convoy_crds.experiment_status import BlockStatus
+from convoy_crds.perturbations import perturbation_type
 from convoy_workloads.experiments.hypotheses import condition
 
 TOLERANCE = 0.1
@@ -40,13 +41,34 @@ def _facts(block: BlockStatus, planned: Block) -> Iterator[tuple[str, object, ob
 
 def deviations(spec: ExperimentSpec, blocks: Sequence[BlockStatus]) -> tuple[str, ...]:
     """Return one sentence for each deviation from the plan that does not prevent the analysis."""
-    return (*_missing(spec, blocks), *_achieved(blocks))
+    return (*_missing(spec, blocks), *_unmeasured(spec, blocks), *_achieved(blocks))
 
 
 def _missing(spec: ExperimentSpec, blocks: Sequence[BlockStatus]) -> Iterator[str]:
     planned, ended = schedule(spec), {one.id for one in blocks}
     if missing := [one.id for one in planned if one.id not in ended]:
-        yield f"{len(missing)} of {len(planned)} blocks did not run: {_numbers(missing)}"
+        yield (
+            f"{len(missing)} of {len(planned)} blocks did not run: {_numbers(missing)}. The p-values hold "
+            "only if nobody who had seen values chose the moment of the stop"
+        )
+
+
+def _unmeasured(spec: ExperimentSpec, blocks: Sequence[BlockStatus]) -> Iterator[str]:
+    """Yield a sentence for each condition with runs that have values, but no measured magnitude."""
+    neutral = {one.name: perturbation_type(one.kind).neutral for one in spec.perturbations or ()}
+    counts: dict[str, list[int]] = {}
+    for block in blocks:
+        if block.magnitude is not None and block.magnitude != neutral.get(block.perturbation):
+            of_condition = counts.setdefault(condition_of(block), [0, 0])
+            with_values = {one.arm for one in block.figures}
+            of_condition[0] += len(with_values - {one.arm for one in block.achieved})
+            of_condition[1] += len(with_values)
+    for where, (unmeasured, count) in sorted(counts.items()):
+        if unmeasured:
+            yield (
+                f"{where}: {unmeasured} of {count} runs have no measured magnitude, so nothing shows that "
+                "they were disturbed"
+            )
 
 
 def _achieved(blocks: Sequence[BlockStatus]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from convoy_crds.experiment_plan import Contrast, Direction
 from convoy_crds.experiment_status import Verdict
 from convoy_workloads.experiments.hypotheses import Hypothesis
 from convoy_workloads.experiments.intervals import Interval
+from convoy_workloads.experiments.paired import Pairs
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,16 @@ def decide(hypothesis: Hypothesis, estimate: Estimate, alpha: float, collapsed: 
         return Verdict.UNDECIDED
     predicted_above = hypothesis.prediction.direction is not Direction.WORSE
     return Verdict.SUPPORTED if above is predicted_above else Verdict.CONTRADICTED
+
+
+def only_bounds(found: Pairs) -> str:
+    """Return the reason why the pairs say nothing, if both values of each pair are only bounds; an empty text
+    if they are not.
+    """
+    count = len(found.repetitions)
+    if count and found.censored_first == found.censored_second == count:
+        return "both arms are censored in every pair, so their real values may differ by any amount"
+    return ""
 
 
 def words(hypothesis: Hypothesis, estimate: Estimate, verdict: Verdict, minimum: float | None) -> str:

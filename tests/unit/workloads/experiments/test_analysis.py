@@ -293,13 +293,39 @@ def test_blocks_that_do_not_belong_to_the_plan_are_refused(change: dict[str, Any
     assert message in str(error.value)
 
 
+def test_blocks_after_an_early_stop_count_in_the_worst_case() -> None:
+    document = plan(blocks=20)
+    early = only(analyse(document, blocks(document, shifted(3))[:8]))
+    assert (early.verdict, early.blocks) == ("Supported", 8)
+    assert early.sensitivity == "the 12 missing pairs could change the verdict to Contradicted"
+    late = only(analyse(document, blocks(document, shifted(3))[:19]))
+    assert late.sensitivity.startswith("the missing pair could not change the verdict")
+
+
+def test_pairs_of_two_bounds_decide_nothing() -> None:
+    prediction = {**PREDICTION, "direction": "NotWorse", "margin": 1}
+    document = plan(predictions=[prediction], outcomes=[outcome("seconds", "Lower", censoredAt=100.0)])
+    rows = blocks(document, lambda block, label, name: 100.0)
+    for row in rows:
+        for figure in row["figures"]:
+            figure["censored"] = True
+    found = only(analyse(document, rows))
+    assert (found.verdict, found.sensitivity) == ("Undecided", "")
+    assert found.reason.startswith("both arms are censored in every pair")
+    rows[0]["figures"][0]["censored"] = False
+    assert only(analyse(document, rows)).verdict == "Supported"
+
+
 def test_blocks_that_did_not_run_and_missed_magnitudes_are_deviations() -> None:
     document = plan(perturbations=LAG, predictions=[{**PREDICTION, "perturbation": "lag"}])
     rows = blocks(document, shifted(1))[:28]
     perturbed = next(row for row in rows if row.get("magnitude") == 10)
     perturbed["achieved"] = [{"arm": "ours", "magnitude": 10.5}, {"arm": "theirs", "magnitude": 4}]
     assert analyse(document, rows).deviations == [
-        "2 of 30 blocks did not run: 28, 29",
+        "2 of 30 blocks did not run: 28, 29. The p-values hold only if nobody who had seen values chose the "
+        "moment of the stop",
+        "lag 10: 18 of 20 runs have no measured magnitude, so nothing shows that they were disturbed",
+        "lag 60: 18 of 18 runs have no measured magnitude, so nothing shows that they were disturbed",
         f"block {perturbed['id']}: lag 10 reached 4 in arm theirs",
     ]
 
