@@ -84,7 +84,23 @@ def reused(observed: Observed, arm: Arm) -> TuningStatus | str | None:
     if found.trials != trials:
         where = f"Experiment {reuse.experiment!r} tuned arm {reuse.arm!r}"
         return f"{where} with {found.trials} trials, not {trials}"
+    first = next(one for one in observed.experiment.spec.arms if one.tuning)
+    ours, theirs = _trial_blocks(observed, arm), _trial_blocks(observed, first)
+    if ours and theirs and ours != theirs:
+        return (
+            f"a trial of arm {arm.name!r} had {ours} blocks, but one of arm {first.name!r} has {theirs}: all "
+            "arms need the same budget"
+        )
     return found.model_copy(update={"arm": arm.name}, deep=True)
+
+
+def _trial_blocks(observed: Observed, arm: Arm) -> int | None:
+    """Return the number of blocks that each trial of an arm's tuning simulates; None if it is unknown."""
+    tuning = observed.experiment.spec.tuning
+    if arm.tuning is not None and arm.tuning.reuse is not None:
+        source = observed.sources.get(arm.tuning.reuse.experiment)
+        tuning = source.spec.tuning if source is not None else None
+    return tuning.blocks if tuning is not None else None
 
 
 def all_reused(observed: Observed) -> Iterator[TuningStatus]:

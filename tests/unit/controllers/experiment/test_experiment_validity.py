@@ -10,6 +10,7 @@ from tests.unit.crds.experiments import arm, make_experiment
 from convoy_controllers.children import Check
 from convoy_controllers.testing.builders import make_engine, make_store
 from convoy_controllers.workers.refusal import Refusal
+from convoy_crds.experiment_plan import TuningSettings
 from convoy_crds.experiment_schedule import tuning_seed
 from convoy_crds.experiment_status import ExperimentPhase, TunedValue, TuningStatus
 
@@ -241,6 +242,20 @@ def test_a_tuning_that_cannot_be_taken_over_is_refused(before: Any, part: str) -
     assert reason == "InvalidSpec"
     assert message.startswith("spec.arms[0].tuning.reuse: ")
     assert part in message
+
+
+def test_arms_whose_trials_had_other_numbers_of_blocks_are_refused() -> None:
+    other = {"trials": 8, "reuse": {"experiment": "after", "arm": "fast"}}
+    lab = Lab(arms=[reusing()[0], job_arm("hpa", "Comparator", tuning=other)])
+    for name, blocks in (("before", 8), ("after", 2)):
+        lab.sources[name] = source()
+        settings = TuningSettings(outcome="late", blocks=blocks)
+        spec = lab.sources[name].spec.model_copy(update={"tuning": settings})
+        lab.sources[name] = lab.sources[name].model_copy(update={"spec": spec})
+    assert shown(lab)[1] == (
+        "spec.arms[1].tuning.reuse: a trial of arm 'hpa' had 2 blocks, but one of arm 'fast' has 8: all arms "
+        "need the same budget"
+    )
 
 
 def sweep(*values: Any, **more: Any) -> Lab:
