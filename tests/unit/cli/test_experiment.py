@@ -77,7 +77,7 @@ def test_status_shows_medians_failures_and_verdicts(convoy: Run) -> None:
     assert rows(text, "2 ") == ["2 hpa JobFailed exit code 1"]
     assert rows(text, "A/A") == ["A/A passed no difference"]
     assert rows(text, "p ") == [
-        "p unperturbed fast Better than hpa, late Supported 3.75 2 to 5.5 0.03125 1.5 2"
+        "p unperturbed fast better than hpa in late Supported 3.75 2 to 5.5 0.03125 1.5 2"
     ]
 
 

@@ -87,7 +87,13 @@ def test_arms_are_described_by_their_roles() -> None:
 
 
 def test_a_comparison_names_contrast_and_margin() -> None:
-    made = {"name": "p", "outcome": "late", "candidate": "ours", "comparator": "hpa", "direction": "NotWorse"}
+    made: dict[str, Any] = {
+        "name": "p",
+        "outcome": "late",
+        "candidate": "ours",
+        "comparator": "hpa",
+        "direction": "NotWorse",
+    }
     assert comparison_title(Prediction.model_validate(made)) == "ours not worse than hpa in late"
     made |= {"contrast": "Degradation", "perturbation": "lag", "margin": 2}
     title = "ours not worse than hpa in the degradation of late, margin 2"

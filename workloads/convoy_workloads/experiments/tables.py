@@ -99,7 +99,7 @@ def _verdicts(result: Result) -> Table:
     note = (
         f"The interval of an effect has the level {1 - result.alpha:.4g}. For a prediction of not worse, or "
         "with few blocks, its level is lower: see `level` in result.json. The minimum effect is the smallest "
-        f"distance from the margin that would have been found with the probability {result.power:g}."
+        f"distance from the threshold that would have been found with the probability {result.power:g}."
     )
     return Table("Verdicts", columns, rows, "There are no predictions.", note)
 

@@ -8,7 +8,13 @@ from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_arm import ArmType
 from convoy_crds.experiment_schedule import Cell as Condition
 from convoy_crds.experiment_status import BlockStatus, Verdict, VerdictStatus
-from convoy_crds.experiment_summary import CellSummary, arm_labels, condition_title, summarise
+from convoy_crds.experiment_summary import (
+    CellSummary,
+    arm_labels,
+    comparison_title,
+    condition_title,
+    summarise,
+)
 from convoy_operator.dashboard.core.formatting import ago, clock, duration, figure, job_link, serving_link
 from convoy_operator.dashboard.core.job import Fact
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -33,7 +39,7 @@ VERDICTS = (
     Column("Effect", number=True),
     Column("Interval", number=True),
     Column("p (Holm)", number=True),
-    Column("Smallest effect", number=True),
+    Column("Minimum effect", number=True),
     Column("Blocks", number=True),
 )
 CONTROLS = (
@@ -147,8 +153,7 @@ def _verdict(experiment: Experiment, number: int, one: VerdictStatus) -> Row:
     prediction = next((p for p in experiment.spec.predictions or () if p.name == one.prediction), None)
     comparison = "-"
     if prediction is not None:
-        pair = f"{prediction.candidate} against {prediction.comparator}"
-        comparison = f"{pair}: {prediction.outcome} {prediction.direction}"
+        comparison = comparison_title(prediction)
     interval = "-" if one.low is None or one.high is None else f"{figure(one.low)} to {figure(one.high)}"
     cells = (
         Cell(one.prediction),

@@ -126,7 +126,7 @@ def test_verdicts_controls_and_tuning() -> None:
     assert [cell.text for cell in row.cells] == [
         "p",
         "unperturbed",
-        "fast against hpa: late Better",
+        "fast better than hpa in late",
         "Supported",
         "3.75",
         "2 to 5.5",

@@ -11,7 +11,13 @@ from convoy.cli.table import new_table
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_schedule import Cell
 from convoy_crds.experiment_status import VerdictStatus
-from convoy_crds.experiment_summary import CellSummary, Sample, arm_labels, condition_title
+from convoy_crds.experiment_summary import (
+    CellSummary,
+    Sample,
+    arm_labels,
+    comparison_title,
+    condition_title,
+)
 
 
 def make_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -121,8 +127,8 @@ def verdicts_table(experiment: Experiment) -> Table:
         "VERDICT",
         "EFFECT",
         "INTERVAL",
-        "P",
-        "MINIMUM",
+        "P (HOLM)",
+        "MINIMUM EFFECT",
         "BLOCKS",
     )
     return make_table(heads, [_verdict_row(experiment, one) for one in experiment.status.verdicts])
@@ -133,8 +139,7 @@ def _verdict_row(experiment: Experiment, one: VerdictStatus) -> tuple[str, ...]:
     prediction = next((p for p in spec.predictions or () if p.name == one.prediction), None)
     comparison = "-"
     if prediction is not None:
-        pair = f"{prediction.candidate} {prediction.direction} than {prediction.comparator}"
-        comparison = f"{pair.replace('NotWorse than', 'NotWorse')}, {prediction.outcome}"
+        comparison = comparison_title(prediction)
     return (
         one.prediction,
         condition_title(spec, Cell(one.perturbation, one.magnitude)),
