@@ -259,3 +259,9 @@ def test_examples_of_simulations_can_run_here() -> None:
         assert problems(made.experiment.spec) == []
         made.step(EPOCH)
         assert made.status.phase is ExperimentPhase.REGISTERING, made.status.message
+
+
+def test_no_example_predicts_the_figure_that_is_only_for_the_tuning() -> None:
+    for path in EXAMPLES.glob("*.yaml"):
+        spec = Experiment.model_validate(yaml.safe_load(path.read_text())).spec
+        assert "weightedCost" not in {one.outcome for one in spec.predictions or ()}, path.name
