@@ -15,6 +15,7 @@ from convoy_controllers.experiment.steps import StepEnd
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_data import pack
 from convoy_crds.experiment_status import (
+    MAX_HYPOTHESES,
     ArtefactStatus,
     ControlStatus,
     ExperimentPhase,
@@ -115,6 +116,8 @@ def _rows(result: Mapping[str, Any], name: str, length: int) -> list[Sequence[An
     rows = result.get(name, [])
     if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) != length for row in rows):
         raise MalformedResult(f"{name} is no list of rows of {length} values")
+    if len(rows) > MAX_HYPOTHESES:
+        raise MalformedResult(f"{name} has {len(rows)} rows, more than {MAX_HYPOTHESES}")
     return list(rows)
 
 

@@ -147,6 +147,7 @@ def test_a_failed_control_gives_no_verdicts() -> None:
         {"verdicts": [[0, None, "Perhaps", *VERDICT[3:]]]},
         {"verdicts": [[0, None, "Supported", "much", *VERDICT[4:]]]},
         {"verdicts": "none"},
+        {"verdicts": [VERDICT] * 33},
     ],
 )
 def test_a_malformed_analysis_ends_the_experiment_and_keeps_the_blocks(wrong: dict[str, object]) -> None:
