@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
-from convoy_crds.experiment_arm import Arm, ArmType, Simulation, SweepParameter
+from convoy_crds.experiment_arm import Arm, ArmType, Simulation, SweepParameter, TunedParameter
 from convoy_crds.experiment_schedule import combinations
 from convoy_crds.field_paths import InvalidFieldPath, value_at, with_value
 from convoy_crds.suggest import suggestion
 from convoy_workloads.simulators.run import find, parsed
 from convoy_workloads.simulators.simulator import InvalidSimulation, Simulator
-from convoy_workloads.simulators.tuning import first_value, range_error
+from convoy_workloads.simulators.tuning import extreme_values, first_value, range_error
 
 
 def problems(spec: ExperimentSpec) -> list[str]:
@@ -28,9 +28,13 @@ def problems(spec: ExperimentSpec) -> list[str]:
             except InvalidSimulation as error:
                 found.append(f"{where}.{error}")
                 continue
-            ranges = map(range_error, (arm.tuning.search if arm.tuning else None) or ())
-            wrong = [f"spec.arms[{number}].tuning.search: {error}" for error in ranges if error]
-            found.extend(wrong or _params(spec, arm, arm.simulation, where))
+            search = (arm.tuning.search if arm.tuning else None) or []
+            wrong = [*filter(None, map(range_error, search)), *_repeated(search)]
+            found.extend(f"spec.arms[{number}].tuning.search: {error}" for error in wrong)
+            if not wrong:
+                found.extend(_params(spec, arm, arm.simulation, where))
+                ranges = _ranges(simulator, search, arm, arm.simulation)
+                found.extend(f"spec.arms[{number}].tuning.search: {error}" for error in ranges)
             found.extend(_perturbations(spec, arm, simulator))
             found.extend(_outcomes(spec, arm, simulator))
     return list(dict.fromkeys(found))
@@ -54,6 +58,36 @@ def _params(spec: ExperimentSpec, arm: Arm, simulation: Simulation, where: str) 
         except InvalidSimulation as error:
             errors.setdefault(str(error), combination)
     yield from (error + combination for error, combination in errors.items())
+
+
+def _repeated(search: Sequence[TunedParameter]) -> Iterator[str]:
+    """Yield paths that two parameters of a tuning share."""
+    paths = [one.path for one in search]
+    for path in dict.fromkeys(paths):
+        if paths.count(path) > 1:
+            yield f"{path}: two parameters have this path; remove one"
+
+
+def _ranges(
+    simulator: Simulator, search: Sequence[TunedParameter], arm: Arm, simulation: Simulation
+) -> Iterator[str]:
+    """Yield values of a range that the simulator refuses. Each trial with such a value would be wasted, so
+    this arm would have a smaller budget than the others.
+    """
+    try:
+        params = _first_values(arm, simulation.params)
+        parsed(simulator.params, params, "params")
+    except (InvalidFieldPath, InvalidSimulation):
+        return  # The parameters themselves are wrong, which is reported already.
+    for one in search:
+        for value in extreme_values(one):
+            try:
+                parsed(simulator.params, with_value(params, one.path, value), "params")
+            except InvalidSimulation as error:
+                field, _, why = str(error).partition(": ")
+                # Other errors, such as those of two fields together, depend on the rest of the trial.
+                if field.rpartition(".")[2] == one.path.rpartition(".")[2]:
+                    yield f"{one.path}: the simulator refuses the value {value!r}: {why}"
 
 
 def _first_values(arm: Arm, params: Any) -> Any:

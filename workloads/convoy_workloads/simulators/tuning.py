@@ -222,6 +222,14 @@ def range_error(parameter: TunedParameter) -> str:
     return ""
 
 
+def extreme_values(parameter: TunedParameter) -> list[Any]:
+    """Return the ends of a parameter's range, or all values of a Categorical parameter."""
+    if parameter.type is ParameterType.CATEGORICAL:
+        return _choices(parameter)
+    low, high = _bounds(parameter)
+    return [math.ceil(low), math.floor(high)] if parameter.type is ParameterType.INT else [low, high]
+
+
 def first_value(parameter: TunedParameter) -> Any:
     """Return one of the values that the tuning may choose."""
     if parameter.type is ParameterType.CATEGORICAL:

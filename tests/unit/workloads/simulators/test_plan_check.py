@@ -88,6 +88,33 @@ def test_every_value_of_a_sweep_is_checked(values: list[int]) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("search", "wrong"),
+    [
+        ({"min": 50, "max": 90}, []),
+        ({"min": 50, "max": 200_000}, ["200000.0: Input should be less than or equal to 100000"]),
+        (
+            {"type": "Categorical", "values": ["50", "high"]},
+            ["'high': Input should be a valid number, unable to parse string as a number"],
+        ),
+    ],
+)
+def test_a_range_that_the_simulator_refuses_in_part_is_an_error(
+    search: dict[str, Any], wrong: list[str]
+) -> None:
+    tuning = {"trials": 2, "search": [{"path": "policy.target", **search}]}
+    assert problems(spec(simulation={"params": {"policy": {"name": "hpa"}}}, arm={"tuning": tuning})) == [
+        f"spec.arms[1].tuning.search: policy.target: the simulator refuses the value {one}" for one in wrong
+    ]
+
+
+def test_a_path_is_tuned_only_once() -> None:
+    search = [{"path": "policy.target", "min": 40, "max": most} for most in (60, 80)]
+    assert problems(spec(arm={"tuning": {"trials": 2, "search": search}})) == [
+        "spec.arms[1].tuning.search: policy.target: two parameters have this path; remove one"
+    ]
+
+
 def test_a_tuned_parameter_without_values_is_an_error() -> None:
     search = [{"path": "policy.target", "type": "Categorical", "values": []}]
     assert problems(spec(arm={"tuning": {"trials": 2, "search": search}})) == [
