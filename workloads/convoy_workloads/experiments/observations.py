@@ -33,7 +33,8 @@ class Observations:
             for one in block.figures:
                 if abs(one.value) <= LARGEST:
                     key = (cell, block.repetition, one.arm, one.outcome)
-                    self._values[key] = Observed(one.value, bool(one.censored))
+                    # -0.0 becomes 0.0, as in the canonical JSON of the data.
+                    self._values[key] = Observed(one.value + 0.0, bool(one.censored))
 
     def get(self, cell: Cell, repetition: int, arm: str, outcome: str) -> Observed | None:
         """Return a value; None if the run failed or did not take place."""

@@ -1,4 +1,4 @@
-"""Tests of the re-computation of an Experiment with large figures."""
+"""Tests of the re-computation of an Experiment with figures that JSON writes in another way."""
 
 from __future__ import annotations
 
@@ -15,4 +15,10 @@ def test_figures_above_the_whole_numbers_of_json_verify(scale: float) -> None:
     document, small = plan(), shifted(3)
     rows = blocks(document, lambda block, arm, name: scale * (small(block, arm, name) or 0.0))
     result, files = result_files(document, rows, [])
+    assert verify(files, digest(result.document())) == []
+
+
+def test_figures_of_minus_zero_verify() -> None:
+    document = plan()
+    result, files = result_files(document, blocks(document, lambda *_: -0.0), [])
     assert verify(files, digest(result.document())) == []
