@@ -73,7 +73,7 @@ def analysis(job: str, params: Any) -> Any:
     """Stand for the program of the analysis, whose libraries load slowly."""
     if params["action"] == "register":
         return {"planHash": plan_hash(params["plan"])}, {"plan.json": b"{}"}
-    return VERDICTS, {"result.json": json.dumps(params["blocks"]).encode()}
+    return VERDICTS, {"report.html": b"", "result.json": json.dumps(params["blocks"]).encode()}
 
 
 @pytest.fixture(autouse=True)
@@ -210,6 +210,7 @@ def test_the_command_writes_the_files_and_prints_the_tables(tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     assert "shift 2 factor: 2 of 2 blocks" in done.output
     assert "policy.target=" in done.output
+    assert done.output.endswith(f"The report is {tmp_path / 'out' / 'report.html'}\n")
     files = {one.name for one in (tmp_path / "out").iterdir()}
     assert {"plan.json", "result.json"} < files
     assert sum(name.endswith("-1.tuning.json") for name in files) == 2

@@ -11,6 +11,7 @@ import typer
 from convoy.cli.checkpoint.files import require_free, write_atomically
 from convoy.cli.cluster import Failure
 from convoy.cli.experiment.local_run import LocalRun, Stuck, local_run, run_to_end
+from convoy.cli.experiment.report import HTML_FILE
 from convoy.cli.experiment.status import print_results
 from convoy.cli.manifest import Manifest, engines, problems
 from convoy.cli.sources import File, sources
@@ -57,6 +58,8 @@ def try_experiment(
     typer.echo(f"{run.status.phase}: {(run.status.summary or 'done') if good else run.status.message}")
     if run.files:
         typer.echo(f"{', '.join(sorted(run.files))} in {to}")
+        if HTML_FILE in run.files:
+            typer.echo(f"The report is {to / HTML_FILE}")
     raise typer.Exit(0 if good else 1)
 
 
