@@ -71,7 +71,7 @@ def test_a_missing_library_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "convoy_workloads.experiments.verify", None)
     done = run(written(tmp_path, files))
-    assert done.exit_code == 1 and "pip install 'convoy-operator[tools]'" in done.output
+    assert done.exit_code == 1 and "pip install '.[cli,tools]'" in done.output
 
 
 def finished(files: Mapping[str, bytes], **changes: Any) -> Experiment:

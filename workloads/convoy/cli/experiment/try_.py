@@ -38,7 +38,7 @@ def try_experiment(
     """
     experiment, manifests = _read(file)
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise Failure(f"{', '.join(missing)} missing: run `pip install 'convoy-operator[cli,tools]'`")
+        raise Failure(f"{', '.join(missing)} missing: pip install '.[cli,tools]' in Convoy's source")
     to = output or Path(f"{experiment.metadata.name}-report")
     require_free(to, folder=True)
     run = local_run(experiment, engines(manifests))

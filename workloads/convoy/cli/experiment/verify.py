@@ -80,7 +80,7 @@ def differences(files: Mapping[str, bytes], experiment: Experiment | None) -> li
     except ImportError as error:
         raise Failure(
             f"verifying an experiment needs {error.name}, which is not installed: "
-            "pip install 'convoy-operator[tools]'"
+            "pip install '.[cli,tools]' in the folder of Convoy's source"
         ) from error
     here = experiment.status if experiment is not None else None
     digest = here.artefact.digest if here is not None and here.artefact is not None else ""
