@@ -262,7 +262,7 @@ class ExperimentInternal(Bookkeeping):
     steps: Annotated[list[StepRecord], Field(max_length=32)] = Field(default_factory=list)
     stopped: str = ""
     """Reason why no further run starts. Absent while runs may start."""
-    kept: Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
+    kept: Annotated[list[str], Field(max_length=512)] = Field(default_factory=list)
     """Names of failed jobs that are kept for their logs, the oldest first."""
     stale: Annotated[list[str], Field(max_length=256)] = Field(default_factory=list)
     """Names of jobs that `staleResults` counts and that still exist."""

@@ -373,3 +373,17 @@ def test_an_edit_that_the_api_server_did_not_see_stops_new_runs_until_it_is_undo
     lab.settle()
     assert lab.status.reason == "BlocksRunning"
     assert len(lab.active) == 1
+
+
+def test_many_failures_at_once_do_not_exceed_the_list_of_kept_jobs() -> None:
+    lab = Lab(parallelism=64, blocks=80, maxFailedBlocks=200)
+    lab.register()
+    for _ in range(2):
+        for name in [name for name in lab.active if "-b" in name]:
+            lab.end(name, None, "Failed")
+        lab.lingering = True
+        lab.settle()
+        lab.lingering = False
+        lab.finish_deletions()
+        lab.settle()
+    assert len(lab.status.internal.kept) == 8
