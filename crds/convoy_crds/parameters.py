@@ -80,7 +80,12 @@ def _always(part: Part, schema: Part, seen: set[int]) -> Iterator[Part]:
 
 
 def _default(entry: Part, required: bool) -> str:
-    return _written(entry["default"]) if "default" in entry else ("required" if required else "-")
+    if "default" in entry:
+        return _written(entry["default"])
+    if required:
+        return "required"
+    nullable = any(isinstance(one, Mapping) and one.get("type") == "null" for one in entry.get("anyOf") or ())
+    return "null" if nullable else "-"
 
 
 def _written(value: Any) -> str:

@@ -24,7 +24,7 @@ NOT_RUN = {
     ("docs/install.md", "python3 -m venv"): "installs what the tests already have",
     ("docs/install.md", f"{_UPGRADE} --set dashboard.enabled"): "changes the release, does not end",
     ("docs/install.md", f"{_IMAGES} TAG=v2"): "needs a registry and a cluster of the reader",
-    ("docs/install.md", "kubectl delete trainingjobs --all"): "removes Convoy",
+    ("docs/install.md", "kubectl delete experiments --all"): "removes Convoy",
     ("docs/install.md", "helm uninstall convoy -n convoy-system --no-hooks"): "removes Convoy",
     ("docs/install.md", "kubectl delete crd"): "removes Convoy",
     ("docs/checkpoints.md", "kubectl apply -f examples/store.yaml"): "needs a bucket and a volume",

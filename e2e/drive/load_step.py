@@ -27,7 +27,7 @@ RATE = 22
 
 @dataclass(frozen=True)
 class LoadStep:
-    """What happened during a step of load."""
+    """The outcome of a step of load."""
 
     made: list[Sync]
     """The decisions of Convoy's autoscaler with their inputs, the oldest first."""

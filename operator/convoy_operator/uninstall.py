@@ -31,7 +31,10 @@ from convoy_operator.settings import from_environment
 
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
 """Label selector of the pods that the operator has created."""
-POD_KINDS = tuple(kind for kind in KINDS if kind.makes_pods)
+JOB_KINDS = tuple(sorted((kind for kind in KINDS if kind.admitted), key=lambda kind: not kind.creates))
+"""Kinds whose objects have pods. Kinds that create other jobs come first, because they would create them
+again.
+"""
 SETTLE_SECONDS, POLL_SECONDS = 15.0, 1.0
 _COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
@@ -47,7 +50,7 @@ def objection(
     `jobs` holds the objects of each kind that has pods, by kind. `nodes` holds the nodes for which `marked`
     is True. They prevent the uninstallation, because only the operator removes its label and taints.
     """
-    holders = {kind: jobs[kind.name] for kind in POD_KINDS if jobs.get(kind.name)}
+    holders = {kind: jobs[kind.name] for kind in JOB_KINDS if jobs.get(kind.name)}
     if not holders and not pods and not nodes:
         return None
     found = [
@@ -63,7 +66,7 @@ def objection(
     if holders or pods:
         lines += [
             "Worker pods can only be deleted while their node's agent runs. Delete them first:",
-            *(f"  kubectl delete {kind.plural} --all -A --cascade=foreground" for kind in POD_KINDS),
+            *(f"  kubectl delete {kind.plural} --all -A --cascade=foreground" for kind in JOB_KINDS),
             f"  kubectl wait --for=delete pod -A -l {WORKERS} --timeout=5m",
         ]
     if nodes:
@@ -109,7 +112,7 @@ async def check(gateway: ApiGateway, undo: str) -> str | None:
     """
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
-        jobs = {kind.name: await _names(gateway, resource_of(kind)) for kind in POD_KINDS}
+        jobs = {kind.name: await _names(gateway, resource_of(kind)) for kind in JOB_KINDS}
         pods = await _names(gateway, PODS, WORKERS)
         nodes = await _names(gateway, NODES, kept=marked)
         if any(jobs.values()) or not (pods or nodes) or time.monotonic() >= deadline:

@@ -13,7 +13,7 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.run import run
 
 from convoy_crds.kinds import KINDS
-from convoy_operator.uninstall import POD_KINDS
+from convoy_operator.uninstall import JOB_KINDS
 
 from .conftest import CHART, NAMESPACE, Bodies, render
 
@@ -197,7 +197,7 @@ def test_each_host_access_of_the_agent_has_a_comment() -> None:
                 "push them with `make images",
                 "monitoring.prometheusRule",
                 "helm uninstall convoy -n convoy-system --no-hooks",
-                *(f"kubectl delete {kind.plural} --all -A" for kind in POD_KINDS),
+                *(f"kubectl delete {kind.plural} --all -A" for kind in JOB_KINDS),
             ),
             ("NetworkPolicies are enabled", "get certificate"),
         ),
@@ -285,7 +285,7 @@ def test_helm_notes_contain_the_next_steps(
 
 def test_the_page_deletes_every_kind_that_blocks_an_uninstallation() -> None:
     page = (CHART.parents[1] / "docs" / "install.md").read_text()
-    needed = [f"kubectl delete {kind.plural} --all -A --cascade=foreground" for kind in POD_KINDS]
+    needed = [f"kubectl delete {kind.plural} --all -A --cascade=foreground" for kind in JOB_KINDS]
     assert [words for words in needed if words not in page] == []
     removed = " ".join(line for line in page.splitlines() if line.startswith("kubectl delete crd "))
     assert [kind.plural for kind in KINDS if f"{kind.plural}.convoy.dev" not in removed] == []

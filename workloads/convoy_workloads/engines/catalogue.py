@@ -32,7 +32,7 @@ other images.
 def engine(entry: EngineEntry) -> Engine:
     """Return the Engine object for an entry. Raises KeyError if the entry's image family does not exist."""
     family = {one.name: one for one in FAMILIES}[entry.family]
-    schema: dict[str, Any] = entry.module("params").Params.model_json_schema()
+    schema: dict[str, Any] = _without_null_defaults(entry.module("params").Params.model_json_schema())
     return Engine.model_validate(
         {
             "metadata": {"name": entry.name},
@@ -46,6 +46,18 @@ def engine(entry: EngineEntry) -> Engine:
             },
         }
     )
+
+
+def _without_null_defaults(value: Any) -> Any:
+    """Return a schema without `default: null`. Some ways to apply an object drop null fields, others keep
+    them, so the object would change again and again.
+    """
+    if isinstance(value, list):
+        return [_without_null_defaults(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: one for name, one in value.items() if name != "default" or one is not None}
+    return {name: _without_null_defaults(one) for name, one in kept.items()}
 
 
 @cache
