@@ -15,7 +15,31 @@ STORES = (
 SERVING = f"{INTEGRATION}/operator/test_serving.py"
 SCALING = f"{INTEGRATION}/operator/test_serving_scaling.py"
 NETWORK = f"{INTEGRATION}/operator/test_network_policies.py"
+EXPERIMENT = f"{INTEGRATION}/operator/test_experiment.py::test_an_experiment_registers_runs_and_analyses"
 USED_ELSEWHERE = (
+    UsedElsewhere(
+        OPERATOR,
+        "get create delete",
+        "trainingjobs.convoy.dev servingjobs.convoy.dev",
+        "jobs of Experiments; the slice only deletes a TrainingJob after its ttl",
+        EXPERIMENT,
+        uncertain=True,
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "patch",
+        "experiments/status.convoy.dev",
+        "the slice has no Experiment",
+        EXPERIMENT,
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "update",
+        "experiments/finalizers.convoy.dev",
+        "an admission plugin of this cluster checks it when a job is created with an owner",
+        EXPERIMENT,
+        uncertain=True,
+    ),
     UsedElsewhere(
         OPERATOR,
         "get delete",
