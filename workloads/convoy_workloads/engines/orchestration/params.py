@@ -44,7 +44,7 @@ class Params(BaseModel):
     """Length of a window of autoscaling in virtual seconds."""
     jobs: Annotated[int, Field(ge=4, le=1000)] = 24
     """Number of jobs in a window of dag-scheduling. A window of allocation has three times as many."""
-    resamples: Annotated[int, Field(ge=1000, le=100_000)] = 10_000
+    resamples: Annotated[int, Field(ge=1000, le=100_000)] = 20_000
     """Resamples of each bootstrap and permutation test."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     """Random seed of the whole study."""
