@@ -153,7 +153,7 @@ USED_ELSEWHERE = (
     UsedElsewhere(
         "convoy-uninstall",
         "list",
-        "trainingjobs.convoy.dev servingjobs.convoy.dev pods nodes",
+        "experiments.convoy.dev trainingjobs.convoy.dev servingjobs.convoy.dev pods nodes",
         "the slice deletes its cluster without an uninstallation",
         f"{INTEGRATION}/chart/test_uninstall.py::test_the_uninstall_hook_uses_exactly_its_rights",
     ),
