@@ -33,7 +33,7 @@ def p(differences: list[float], side: str = "two-sided") -> float:
 
 
 def test_the_exact_test_counts_the_combinations_of_signs() -> None:
-    # Of the 2^3 sums of +-1 +-2 +-3, one is 6, two are 4 or more, four are above 0.
+    # There are 2^3 sums of +-1 +-2 +-3: one is 6, two are 4 or more, four are above 0.
     assert p([1, 2, 3], "greater") == 1 / 8
     assert p([-1, 2, 3], "greater") == 2 / 8
     assert p([1, 2, 3]) == 2 / 8

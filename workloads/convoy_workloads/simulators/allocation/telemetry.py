@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import math
-import random
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from convoy_crds.perturbations import PerturbationKind
 from convoy_workloads.simulators.allocation.workload import CLASSES, Amount
-from convoy_workloads.simulators.perturbation import Perturbation, magnitude_at
+from convoy_workloads.simulators.measurement_errors import MeasurementErrors
+from convoy_workloads.simulators.perturbation import Perturbation
 
 
 class Telemetry:
     """The measurements, in the order of their times."""
 
     def __init__(self, perturbation: Perturbation | None, seed: int) -> None:
-        self._perturbation = perturbation
-        self._draw = random.Random(f"{seed}/telemetry")  # noqa: S311 - must be repeatable
+        self._measured = MeasurementErrors(perturbation, seed)
         self._times: list[list[float]] = [[] for _ in CLASSES]
         self._used: list[list[Amount]] = [[] for _ in CLASSES]
-        self._errors: list[float] = []
-        self._lags: list[float] = []
 
     def record(self, now: float, kind: int, used: Amount) -> None:
         """Record the largest use of a job that ends now."""
-        cores, memory = self._factor(now), self._factor(now)
+        cores, memory = self._measured.factor(now), self._measured.factor(now)
         self._times[kind].append(now)
         self._used[kind].append(Amount(used.cores * cores, used.memory * memory))
 
     def count(self, now: float, kind: int) -> int:
         """Return the number of measurements of a class that can be seen now."""
-        lag = magnitude_at(self._perturbation, PerturbationKind.OBSERVATION_LAG, now, 0.0)
+        lag = self._measured.lag(now)
         if lag:
-            self._lags.append(lag)
+            self._measured.record_lag(lag)
         return bisect_right(self._times[kind], now - lag)
 
     def oldest(self, kind: int, count: int) -> tuple[Sequence[float], Sequence[Amount]]:
@@ -42,23 +37,9 @@ class Telemetry:
 
     def seconds(self, now: float, declared: float) -> float:
         """Return the length of a job as the scheduler sees it."""
-        return declared * self._factor(now)
-
-    def _factor(self, now: float) -> float:
-        """Return a positive random factor with mean 1 (lognormal); 1 without a perturbation."""
-        deviation = magnitude_at(self._perturbation, PerturbationKind.TELEMETRY_NOISE, now, 0.0)
-        if not deviation:
-            return 1.0
-        spread = math.sqrt(math.log1p(deviation * deviation))
-        factor = math.exp(self._draw.gauss(0.0, spread) - spread * spread / 2)
-        self._errors.append(factor - 1)
-        return factor
+        return declared * self._measured.factor(now)
 
     @property
     def achieved(self) -> float | None:
-        """Return the measured lag in seconds, or the measured standard deviation of the errors."""
-        if self._lags:
-            return math.fsum(self._lags) / len(self._lags)
-        if self._errors:
-            return math.sqrt(math.fsum(one * one for one in self._errors) / len(self._errors))
-        return None
+        """Return the measured magnitude of the perturbation; None if it changed no measurement."""
+        return self._measured.achieved
