@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from convoy_crds.experiment_status import EXPERIMENT_ENDED
 from e2e.cluster.cluster import Cluster
 from e2e.drive.jobs import Objects
-
-CONVOY = Path(sys.executable).parent / "convoy"
+from e2e.drive.serving_jobs import CONVOY
 
 
 class Experiments(Objects):

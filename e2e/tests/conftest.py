@@ -14,6 +14,7 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
+from e2e.drive.experiments import Experiments
 from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.drive.serving_jobs import ServingJobs
 from e2e.install import bring_up
@@ -108,5 +109,13 @@ def jobs(cluster: Cluster, namespace: str) -> Iterator[Jobs]:
 def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
     """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
     made = ServingJobs.of(cluster, namespace)
+    yield made
+    made.start_deletion()
+
+
+@pytest.fixture
+def experiments(cluster: Cluster, namespace: str) -> Iterator[Experiments]:
+    """Yield the Experiments of a namespace. After the test, start the deletion of all that it left."""
+    made = Experiments.of(cluster, namespace)
     yield made
     made.start_deletion()

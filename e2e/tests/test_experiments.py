@@ -13,20 +13,14 @@ import yaml
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader
-from e2e.drive.experiments import CONVOY, Experiments, children, figures
+from e2e.drive.experiments import Experiments, children, figures
 from e2e.drive.faults import kill_processes
 from e2e.drive.jobs import Jobs
 from e2e.drive.perturbations import kill_rank
 from e2e.drive.s3_server import checkpoint_store, s3_server
+from e2e.drive.serving_jobs import CONVOY
 
 EXAMPLES = files.CHECKOUT / "examples" / "experiments"
-
-
-@pytest.fixture
-def experiments(cluster: Cluster, namespace: str) -> Any:
-    made = Experiments.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 def simulated(store: str, **changes: Any) -> dict[str, Any]:

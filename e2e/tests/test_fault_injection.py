@@ -66,13 +66,6 @@ def _upgrade(cluster: Cluster, *, enabled: bool) -> None:
     helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", value, "--wait", "--timeout=180s")
 
 
-@pytest.fixture
-def experiments(cluster: Cluster, namespace: str) -> Iterator[Experiments]:
-    made = Experiments.of(cluster, namespace)
-    yield made
-    made.start_deletion()
-
-
 def spec(store: str) -> dict[str, Any]:
     """Return an experiment of two equal arms whose pods get a limited link for FAULT_SECONDS of each run."""
     container = own_container(
