@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
-from convoy_crds.experiment_status import Verdict
-from convoy_workloads.engines.orchestration.claims import RULES, ClaimAnswer, Finished, decide_claims
+from convoy_crds.experiment_status import BlockStatus, Verdict
+from convoy_workloads.engines.orchestration.arms import ARMS, DEFAULT, LEARNED, OWN, TUNED
+from convoy_workloads.engines.orchestration.claim_rules import LAG, lag_rows, untuned_arm
+from convoy_workloads.engines.orchestration.claims import CLAIMS, ClaimAnswer, ClaimResult, decide_claims
+from convoy_workloads.engines.orchestration.evidence import Finished, estimated, share_left
 from convoy_workloads.engines.orchestration.systems import SYSTEMS
+from convoy_workloads.experiments.observations import Observations
 from convoy_workloads.experiments.result import BlockCounts, HypothesisResult, Result
 
 AUTOSCALING, DAG = SYSTEMS[0], SYSTEMS[1]
 S, C, U = Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNDECIDED
 COLLAPSED = Verdict.COMPARATOR_COLLAPSED
+WINDOWS = 12
+Levels = Mapping[tuple[str, float | None], float]
+"""Mean figure by arm and magnitude of the perturbation. An absent one is 100."""
 
 
 def one(prediction: str, verdict: Verdict, magnitude: float | None = 1.0, **more: Any) -> HypothesisResult:
@@ -32,7 +41,7 @@ def one(prediction: str, verdict: Verdict, magnitude: float | None = 1.0, **more
             "magnitude": magnitude,
             "verdict": verdict,
             "reason": "",
-            "blocks": 30,
+            "blocks": WINDOWS,
             "failed": [],
             "censored_candidate": 0,
             "censored_comparator": 0,
@@ -46,17 +55,50 @@ def one(prediction: str, verdict: Verdict, magnitude: float | None = 1.0, **more
     )
 
 
-def every(what: str, verdict: Verdict, **more: Any) -> list[HypothesisResult]:
-    return [one(f"{what}-{arm}", verdict, **more) for arm in ("own", "default", "tuned")]
+def every(what: str, verdict: Verdict, magnitude: float | None = 1.0, **more: Any) -> list[HypothesisResult]:
+    return [one(f"{what}-{arm}", verdict, magnitude, **more) for arm in (OWN, DEFAULT, TUNED)]
 
 
-def decided(
-    name: str,
+def gains(verdict: Verdict = U, **more: Any) -> list[HypothesisResult]:
+    return every("gain", verdict, magnitude=None, **more)
+
+
+def observed(levels: Levels, magnitudes: Iterable[float | None], noise: float) -> Observations:
+    """Return the figures of all arms in all windows: the levels, with noise that differs between arms."""
+    draw = random.Random(1)
+    blocks = [
+        {
+            "id": number,
+            "repetition": repetition,
+            "seed": repetition,
+            "perturbation": "" if magnitude is None else "lag",
+            "magnitude": magnitude,
+            "arms": [LEARNED, OWN, DEFAULT, TUNED],
+            "figures": [
+                {
+                    "arm": arm,
+                    "outcome": system.primary,
+                    "value": levels.get((arm, magnitude), 100.0) + draw.gauss(0, noise),
+                }
+                for arm in (LEARNED, OWN, DEFAULT, TUNED)
+                for system in (AUTOSCALING, DAG)
+            ],
+        }
+        for number, (magnitude, repetition) in enumerate(
+            (magnitude, repetition) for magnitude in magnitudes for repetition in range(WINDOWS)
+        )
+    ]
+    return Observations(map(BlockStatus.model_validate, blocks))
+
+
+def finished(
     *hypotheses: HypothesisResult,
+    levels: Levels | None = None,
     system: Any = DAG,
     kind: str = "ObservationLag",
+    noise: float = 0.1,
     valid: bool = True,
-) -> ClaimAnswer:
+) -> Finished:
     result = Result(
         experiment="e",
         plan_hash="",
@@ -72,94 +114,204 @@ def decided(
         deviations=[],
         failures=[],
     )
-    found = {item.name: item for item in decide_claims([Finished(system, kind, result)])}
-    assert list(found) == list(RULES)
-    return found[name].answer
+    magnitudes = dict.fromkeys([None, *(item.magnitude for item in hypotheses)])
+    return Finished(system, kind, result, observed(levels or {}, magnitudes, noise))
 
 
-def gains(ratio: float) -> list[HypothesisResult]:
-    return every("gain", U, magnitude=None, ratio=ratio)
+def claim(name: str, *hypotheses: HypothesisResult, **more: Any) -> ClaimResult:
+    found = {item.name: item for item in decide_claims([finished(*hypotheses, **more)])}
+    assert list(found) == list(CLAIMS)
+    return found[name]
+
+
+def reversed_against(*verdicts: Verdict) -> list[HypothesisResult]:
+    found = [one(f"reversal-{arm}", it) for arm, it in zip((OWN, DEFAULT, TUNED), verdicts, strict=True)]
+    return [*found, *every("degrades", U), *gains()]
 
 
 @pytest.mark.parametrize(
     ("verdicts", "expected"),
-    [((S, S, U), ClaimAnswer.NOT_SEEN), ((S, U, U), ClaimAnswer.SEEN), ((C, C, C), ClaimAnswer.SEEN)],
+    [
+        ((S, S, U), ClaimAnswer.NOT_SEEN),
+        ((C, C, S), ClaimAnswer.SEEN),
+        ((C, C, C), ClaimAnswer.SEEN),
+        ((S, U, U), ClaimAnswer.UNDECIDED),
+        ((U, U, U), ClaimAnswer.UNDECIDED),
+        ((C, COLLAPSED, COLLAPSED), ClaimAnswer.UNDECIDED),
+    ],
 )
-def test_reversals_are_counted(verdicts: tuple[Verdict, ...], expected: ClaimAnswer) -> None:
-    found = [
-        one(f"reversal-{arm}", it) for arm, it in zip(("own", "default", "tuned"), verdicts, strict=True)
-    ]
-    assert decided("reversals", *found, *every("degrades", U), *gains(1.0)) is expected
+def test_undecided_and_collapsed_reversals_exclude_nothing(
+    verdicts: tuple[Verdict, ...], expected: ClaimAnswer
+) -> None:
+    large_noise = {"noise": 60.0}
+    assert claim("reversals", *reversed_against(*verdicts), **large_noise).answer is expected
+
+
+def test_a_reversal_is_excluded_where_the_interval_allows_only_a_small_loss() -> None:
+    undecided = reversed_against(U, U, U)
+    slightly_worse: Levels = {(LEARNED, 1.0): 102.0}
+    found = claim("reversals", *undecided, levels=slightly_worse)
+    assert found.answer is ClaimAnswer.SEEN
+    assert "0 occur, 3 are excluded, 0 are undecided" in found.reason
+    worse: Levels = {(LEARNED, 1.0): 106.0}
+    assert claim("reversals", *undecided, levels=worse).answer is ClaimAnswer.UNDECIDED
 
 
 def test_no_reversal_is_possible_where_the_learned_arm_loses_anyway() -> None:
     rest = [*every("reversal", S), *every("degrades", U)]
-    assert decided("reversals", *every("gain", C, magnitude=None), *rest) is ClaimAnswer.NOT_DECIDABLE
-    mixed = [*every("gain", C, magnitude=None)[:2], one("gain-tuned", S, None)]
-    assert decided("reversals", *mixed, *rest) is ClaimAnswer.NOT_SEEN
+    assert claim("reversals", *gains(C), *rest).answer is ClaimAnswer.NOT_DECIDABLE
+    mixed = [*gains(C)[:2], one("gain-tuned", S, None)]
+    assert claim("reversals", *mixed, *rest).answer is ClaimAnswer.NOT_SEEN
 
 
 @pytest.mark.parametrize(
-    ("own", "tuned", "expected"),
+    ("own", "own_level", "expected"),
     [
-        (COLLAPSED, COLLAPSED, ClaimAnswer.SEEN),
-        (C, U, ClaimAnswer.SEEN),
-        (C, C, ClaimAnswer.NOT_SEEN),
-        (S, U, ClaimAnswer.NOT_DECIDABLE),
+        (COLLAPSED, 100.0, ClaimAnswer.SEEN),
+        (C, 110.0, ClaimAnswer.SEEN),
+        (C, 100.0, ClaimAnswer.NOT_SEEN),
+        (S, 110.0, ClaimAnswer.UNDECIDED),
+        (U, 110.0, ClaimAnswer.UNDECIDED),
     ],
 )
-def test_a_failed_prediction_is_explained_by_the_comparator(
-    own: Verdict, tuned: Verdict, expected: ClaimAnswer
+def test_a_failed_prediction_is_explained_by_a_comparator_that_degrades_more(
+    own: Verdict, own_level: float, expected: ClaimAnswer
 ) -> None:
-    found = [one("degrades-own", own), one("degrades-default", U), one("degrades-tuned", tuned)]
-    assert decided("diagnosis", *found, *every("reversal", U), *gains(1.0)) is expected
+    # The verdict against the tuned comparator, U, must not matter.
+    found = [one("degrades-own", own), one("degrades-default", U), one("degrades-tuned", U)]
+    rest = [*every("reversal", U), *gains()]
+    levels: Levels = {(OWN, 1.0): own_level}
+    assert claim("diagnosis", *found, *rest, levels=levels).answer is expected
+
+
+def lag(own: float, tuned: float, noise: float = 0.1, at: float = LAG) -> ClaimResult:
+    """Decide the claim about lag where the comparators degrade by these percentages of late requests."""
+    found = [item for lag in (30.0, at) for item in (*every("degrades", U, lag), *every("reversal", U, lag))]
+    levels: Levels = {(OWN, 30.0): 300.0, (OWN, at): 100 + own, (TUNED, at): 100 + tuned}
+    return claim("lag", *found, *gains(), levels=levels, system=AUTOSCALING, noise=noise)
 
 
 @pytest.mark.parametrize(
-    ("own", "low", "tuned", "expected"),
+    ("own", "tuned", "noise", "expected"),
     [
-        (40.0, 30.0, 1.0, ClaimAnswer.SEEN),
-        (40.0, 30.0, -5.0, ClaimAnswer.SEEN),
-        (40.0, 30.0, 20.0, ClaimAnswer.NOT_SEEN),
-        (40.0, -1.0, 1.0, ClaimAnswer.NOT_SEEN),
+        (40.0, 1.0, 0.1, ClaimAnswer.SEEN),
+        (40.0, -5.0, 0.1, ClaimAnswer.SEEN),
+        (40.0, 20.0, 0.1, ClaimAnswer.NOT_SEEN),
+        (-40.0, 0.0, 0.1, ClaimAnswer.NOT_SEEN),
+        (40.0, -6.0, 6.0, ClaimAnswer.UNDECIDED),
+        (0.0, 0.0, 6.0, ClaimAnswer.UNDECIDED),
     ],
 )
-def test_the_lag_advantage_is_compared_at_the_lag_where_it_is_largest(
-    own: float, low: float, tuned: float, expected: ClaimAnswer
+def test_the_lag_advantage_vanishes_only_if_the_interval_of_what_is_left_says_so(
+    own: float, tuned: float, noise: float, expected: ClaimAnswer
 ) -> None:
-    found = [
-        one("degrades-own", C, 60.0, effect=own, low=low),
-        one("degrades-own", C, 30.0, effect=1.0, low=0.5),
-        one("degrades-default", C, 60.0, effect=2.0),
-        one("degrades-tuned", C, 60.0, effect=tuned),
-        one("degrades-tuned", C, 30.0, effect=1.0),
-    ]
-    rest = [*every("reversal", U, magnitude=60.0), *gains(1.0)]
-    found += [one("degrades-default", U, 30.0)]
-    assert decided("lag", *found, *rest, system=AUTOSCALING) is expected
+    assert lag(own, tuned, noise).answer is expected
 
 
-@pytest.mark.parametrize(("ratio", "expected"), [(0.95, ClaimAnswer.SEEN), (0.7, ClaimAnswer.NOT_SEEN)])
-def test_the_margin_is_compared_with_the_published_one(ratio: float, expected: ClaimAnswer) -> None:
-    assert decided("margin", *gains(ratio), *every("degrades", U), *every("reversal", U)) is expected
+def test_the_lag_is_the_registered_one_and_not_the_one_with_the_largest_advantage() -> None:
+    assert f"at a lag of {LAG:g} s" in lag(40.0, 1.0).reason
+    assert lag(40.0, 1.0, at=90.0).answer is ClaimAnswer.NOT_DECIDABLE
+
+
+def test_all_lags_are_reported_and_a_share_only_of_a_shown_advantage() -> None:
+    found = [*every("degrades", U, 30.0), *every("degrades", U, LAG)]
+    levels: Levels = {(OWN, LAG): 140.0, (DEFAULT, LAG): 120.0}
+    rows = lag_rows([finished(*found, *gains(), levels=levels, system=AUTOSCALING)])
+    assert [row.lag for row in rows] == [30.0, LAG]
+    assert rows[0].left == {DEFAULT: None, TUNED: None}
+    assert rows[1].over[OWN].value == pytest.approx(40, abs=0.2)
+    left = rows[1].left[DEFAULT]
+    assert left is not None and left.low < 0.5 < left.high and left.high - left.low < 0.02
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.92, 0.98, ClaimAnswer.SEEN),
+        (0.85, 0.98, ClaimAnswer.UNDECIDED),
+        (0.60, 0.80, ClaimAnswer.NOT_SEEN),
+    ],
+)
+def test_the_interval_of_the_margin_is_compared_with_the_published_one(
+    low: float, high: float, expected: ClaimAnswer
+) -> None:
+    found = gains(ratio=(low + high) / 2, ratio_low=low, ratio_high=high)
+    assert claim("margin", *found, *every("degrades", U), *every("reversal", U)).answer is expected
 
 
 def test_a_reversal_with_the_magnitude_needs_both_verdicts() -> None:
-    rest = [*every("degrades", U), *gains(1.0)]
-    small, large = every("reversal", S, magnitude=1.0), every("reversal", C, magnitude=2.0)
-    both = [*every("degrades", U), *every("degrades", U, magnitude=2.0)]
-    assert decided("magnitude", *small, *large, *both, *gains(1.0)) is ClaimAnswer.SEEN
-    assert decided("magnitude", *small, *rest) is ClaimAnswer.NOT_SEEN
+    def at(first: Verdict, second: Verdict, **more: Any) -> ClaimAnswer:
+        return claim(
+            "magnitude", *every("reversal", first), *every("reversal", second, 2.0), *gains(), **more
+        ).answer
+
+    assert at(S, C) is ClaimAnswer.SEEN
+    assert at(S, S) is ClaimAnswer.NOT_SEEN
+    assert at(S, U) is ClaimAnswer.UNDECIDED
+    assert claim("magnitude", *every("reversal", S), *gains()).answer is ClaimAnswer.NOT_DECIDABLE
 
 
-def test_a_reversal_with_the_mode_needs_opposite_signs_under_one_condition() -> None:
-    level, change = every("reversal", S), every("degrades", C)
-    assert decided("mode", *level, *change, *gains(1.0)) is ClaimAnswer.SEEN
-    assert decided("mode", *level, *every("degrades", S), *gains(1.0)) is ClaimAnswer.NOT_SEEN
-    assert decided("mode", *level, *every("degrades", U), *gains(1.0)) is ClaimAnswer.NOT_SEEN
+def test_a_lighter_load_is_no_smaller_size_of_a_heavier_one() -> None:
+    light, heavy = every("reversal", S, 0.7), every("reversal", C, 2.0)
+    shift = {"kind": "WorkloadShift"}
+    assert claim("magnitude", *light, *heavy, *gains(), **shift).answer is ClaimAnswer.NOT_DECIDABLE
+    both = [*heavy, *every("reversal", S, 1.5)]
+    assert claim("magnitude", *both, *gains(), **shift).answer is ClaimAnswer.SEEN
+
+
+def test_a_reversal_with_the_mode_needs_opposite_signs_against_the_same_comparator() -> None:
+    level = every("reversal", S)
+    assert claim("mode", *level, *every("degrades", C), *gains()).answer is ClaimAnswer.SEEN
+    assert claim("mode", *level, *every("degrades", S), *gains()).answer is ClaimAnswer.NOT_SEEN
+    assert claim("mode", *level, *every("degrades", U), *gains()).answer is ClaimAnswer.UNDECIDED
+    other = [
+        one("reversal-own", S),
+        one("degrades-own", U),
+        one("reversal-tuned", C),
+        one("degrades-tuned", U),
+    ]
+    assert claim("mode", *other, *gains()).answer is ClaimAnswer.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("untuned", "tuned", "level", "expected"),
+    [
+        (C, S, 110.0, ClaimAnswer.SEEN),
+        (C, U, 110.0, ClaimAnswer.SEEN),
+        (C, U, 100.0, ClaimAnswer.UNDECIDED),
+        (C, C, 110.0, ClaimAnswer.NOT_SEEN),
+        (U, U, 110.0, ClaimAnswer.UNDECIDED),
+    ],
+)
+def test_another_verdict_counts_only_if_the_effects_differ(
+    untuned: Verdict, tuned: Verdict, level: float, expected: ClaimAnswer
+) -> None:
+    # The tuned comparator of dag-scheduling is its own one, tuned.
+    found = [one("reversal-own", untuned), one("reversal-tuned", tuned), one("reversal-default", S)]
+    levels: Levels = {(OWN, 1.0): level}
+    assert claim("untuned", *found, *gains(S), levels=levels).answer is expected
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: one.name)
+def test_the_untuned_comparator_is_the_tuned_one_before_its_tuning(system: Any) -> None:
+    arms = {arm.name: arm for arm in ARMS[system.name]}
+    assert arms[untuned_arm(system)].policy == arms[TUNED].policy
 
 
 def test_nothing_is_decided_by_an_invalid_experiment() -> None:
-    found = [*every("reversal", S), *every("degrades", S), *gains(0.5)]
-    for name in RULES:
-        assert decided(name, *found, valid=False) is ClaimAnswer.NOT_DECIDABLE
+    found = [*every("reversal", S), *every("degrades", S), *gains(ratio=0.5)]
+    for name in CLAIMS:
+        assert claim(name, *found, valid=False).answer is ClaimAnswer.NOT_DECIDABLE
+
+
+def test_an_interval_of_a_share_contains_the_share() -> None:
+    draw = random.Random(2)
+    whole = [10 + draw.gauss(0, 1) for _ in range(30)]
+    found = share_left([one / 4 + draw.gauss(0, 0.5) for one in whole], whole, 0.99)
+    assert found is not None and 0.1 < found.low < 0.25 < found.high < 0.4
+    assert share_left(whole, [-one for one in whole], 0.99) is None
+
+
+def test_one_window_has_no_interval() -> None:
+    assert estimated([1.0], 0.95) is None
+    assert share_left([1.0], [1.0], 0.95) is None

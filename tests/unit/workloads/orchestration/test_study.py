@@ -11,12 +11,12 @@ from convoy_workloads.engines.orchestration import ENGINE
 from convoy_workloads.engines.orchestration.engine import result
 from convoy_workloads.engines.orchestration.params import Params
 from convoy_workloads.engines.orchestration.plan import experiments, study_document, study_hash
-from convoy_workloads.engines.orchestration.study import Study, StudyError
+from convoy_workloads.engines.orchestration.study import InvalidStudy, Study, StudyError
 from convoy_workloads.engines.orchestration.systems import SYSTEMS
 from convoy_workloads.engines.orchestration.training import shuffled, train
 from convoy_workloads.experiments.analysis import analyse
 
-SMALL = Params.model_validate({**ENGINE.small, "blocks": 6})
+SMALL = Params.model_validate({**ENGINE.small, "blocks": 9})
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,7 @@ def test_the_same_arm_does_not_differ_and_a_shuffled_one_has_other_figures(study
     (item,) = study.finished
     controls = {one.name: one for one in item.result.controls}
     assert controls["negative control same"].passed
+    assert {key.arm for _, key in study.runs} >= {"learned", "same", "broken"}
     arms = study.arms["dag-scheduling"]
     learned, broken = arms["learned"]["policy"]["weights"], arms["broken"]["policy"]["weights"]
     assert sorted(learned) == sorted(broken) and learned != broken
@@ -60,6 +61,7 @@ def test_the_report_has_claims_controls_and_flags(study: Study) -> None:
         "## Controls",
         "## Tuning",
         "comparator `own` (fair share) is not tuned",
+        "fair share (not tuned)",
         study.hash,
     ):
         assert wanted in text
@@ -76,6 +78,13 @@ def test_arms_with_different_work_are_an_error(study: Study) -> None:
             study.blocks(experiments(SMALL)[0])
     finally:
         study.runs[key] = kept
+
+
+def test_a_plan_that_can_reach_no_verdict_is_refused_before_the_first_run() -> None:
+    with pytest.raises(
+        InvalidStudy, match=r"dag-scheduling-lag: spec\.blocks: with 6 blocks .* set blocks to 9"
+    ):
+        Study(SMALL.model_copy(update={"blocks": 6}))
 
 
 def test_training_is_repeatable_and_autoscaling_trains_itself() -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 import convoy
 from convoy_workloads.engines.experiment_analysis.file_state import EXTRA, FileState, write_files
 from convoy_workloads.engines.no_model import NoModel
-from convoy_workloads.engines.orchestration.claims import decide_claims
 from convoy_workloads.engines.orchestration.params import Params
 from convoy_workloads.engines.orchestration.report import markdown
-from convoy_workloads.engines.orchestration.study import Study
-from convoy_workloads.runtime.errors import StoreAway
+from convoy_workloads.engines.orchestration.study import InvalidStudy, Study
+from convoy_workloads.runtime.errors import ParamsError, StoreAway
 
 
 def main() -> None:
@@ -23,7 +22,10 @@ def main() -> None:
 
 def run(job: convoy.Job[Params]) -> None:
     """Carry out the study. Each piece of work is a step. A restarted job begins again."""
-    study = Study(job.params)
+    try:
+        study = Study(job.params)
+    except InvalidStudy as error:
+        raise ParamsError(str(error)) from error
     files: dict[str, bytes] = {}
     job.restore(model=NoModel(), extra={EXTRA: FileState(files)})
     work = study.work()
@@ -42,7 +44,7 @@ def run(job: convoy.Job[Params]) -> None:
 
 def result(study: Study) -> Mapping[str, object]:
     """Return the job's result."""
-    found = {one.name: one.answer.value for one in decide_claims(study.finished)}
+    found = {one.name: one.answer.value for one in study.claims}
     return {"planHash": study.hash, "claims": found, "runs": len(study.runs)}
 
 

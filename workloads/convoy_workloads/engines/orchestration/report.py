@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_workloads.engines.orchestration.arms import COMPARED, DEFAULT, OWN, TUNED
-from convoy_workloads.engines.orchestration.claims import (
-    RULES,
-    Finished,
-    decide_claims,
-    lag_advantages,
-)
+from convoy_workloads.engines.orchestration.claim_rules import lag_rows
+from convoy_workloads.engines.orchestration.claims import INTERVALS, RULES, ClaimResult
+from convoy_workloads.engines.orchestration.evidence import Estimated, Finished
 from convoy_workloads.engines.orchestration.systems import System
 from convoy_workloads.engines.orchestration.training import Trained
 from convoy_workloads.experiments.result import HypothesisResult
@@ -24,6 +21,10 @@ SIMULATED = (
     "code of the publications is used. The autoscaler has the exact rules of HorizontalPodAutoscaler. The "
     "other comparators are rebuilds too."
 )
+
+
+LAG_FIGURES: Mapping[str, str] = {"latePercent": "percentage points", "weightedCost": "pod hours"}
+"""Figures of the lag advantage with their units: the primary one, and the one that the tuning improves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class StudyData:
     tuning: Mapping[str, Sequence[Mapping[str, Any]]]
     """Rows of the tuning of each system."""
     finished: Sequence[Finished]
+    claims: Sequence[ClaimResult]
     means: Means
 
     @property
@@ -66,15 +68,19 @@ def document(data: StudyData) -> dict[str, Any]:
         "planHash": data.hash,
         "claims": [
             {"name": one.name, "rule": RULES[one.name], "answer": one.answer.value, "reason": one.reason}
-            for one in decide_claims(data.finished)
+            for one in data.claims
         ],
-        "lagAdvantage": {
-            arm: [
-                {"lag": one.magnitude, "effect": one.effect, "low": one.low, "high": one.high, "p": one.p}
-                for one in found
-            ]
-            for arm, found in lag_advantages(data.finished).items()
-        },
+        "lagAdvantage": [
+            {
+                "figure": figure,
+                "lag": row.lag,
+                "advantage": {arm: _numbers(one) for arm, one in row.over.items()},
+                "shareLeft": {arm: _numbers(one) for arm, one in row.left.items()},
+                "collapsed": list(row.collapsed),
+            }
+            for figure in LAG_FIGURES
+            for row in lag_rows(data.finished, figure)
+        ],
         "experiments": {one.result.experiment: one.result.document() for one in data.finished},
         "training": {
             name: {"runs": one.runs, "curve": one.curve, "weights": one.weights}
@@ -106,45 +112,71 @@ def markdown(data: StudyData) -> str:
     )
 
 
+def _numbers(one: Estimated | None) -> dict[str, float] | None:
+    return None if one is None else {"value": one.value, "low": one.low, "high": one.high}
+
+
 def _claims(data: StudyData) -> str:
-    rows = [(one.name, f"**{one.answer.value}**", one.reason) for one in decide_claims(data.finished)]
-    rules = "\n".join(f"- **{name}**: {rule}" for name, rule in RULES.items())
-    return f"## Claims\n\n{_table(('claim', 'answer', 'figures'), rows)}\n\n{rules}"
+    rows = [(one.name, f"**{one.answer.value}**", one.reason) for one in data.claims]
+    rules = "\n".join(f"- **{one.name}**: {RULES[one.name]}" for one in data.claims)
+    return f"## Claims\n\n{_table(('claim', 'answer', 'figures'), rows)}\n\n{INTERVALS}\n\n{rules}"
 
 
 def _lag(data: StudyData) -> str:
-    found = lag_advantages(data.finished)
-    if not found:
+    tables = [_lag_table(data, figure, unit) for figure, unit in LAG_FIGURES.items()]
+    if not lag_rows(data.finished):
         return "## Lag advantage\n\nThe study had no autoscaler under lag."
-    rows = []
-    for own, default, tuned in zip(found[OWN], found[DEFAULT], found[TUNED], strict=True):
-        shrinks = "-"
-        if own.effect and tuned.effect and own.effect > 0 and tuned.effect > 0:
-            shrinks = f"{own.effect / tuned.effect:.3g} times"
-        elif own.effect and own.effect > 0:
-            shrinks = "it is gone"
-        rows.append((f"{own.magnitude:g} s", _effect(own), _effect(default), _effect(tuned), shrinks))
     note = (
-        "How much less the learned autoscaler degrades under lag than each comparator, in percentage points "
-        "of late requests. Above 0 it is an advantage."
+        "How much less the learned autoscaler degrades under lag than each comparator. Above 0 it is an "
+        "advantage. A share is what is left of the advantage over the own comparator; it is given only where "
+        "that advantage is shown. The own and the default comparator are not tuned."
     )
-    columns = ("lag", "own comparator", "default autoscaler", "tuned autoscaler", "own / tuned")
-    return f"## Lag advantage\n\n{note}\n\n{_table(columns, rows)}"
+    return "\n\n".join(["## Lag advantage", note, *tables])
+
+
+def _lag_table(data: StudyData, figure: str, unit: str) -> str:
+    rows = [
+        (
+            f"{row.lag:g} s",
+            *(_estimate(row.over.get(arm), arm in row.collapsed) for arm in (OWN, DEFAULT, TUNED)),
+            *(_estimate(row.left[arm]) for arm in (DEFAULT, TUNED)),
+        )
+        for row in lag_rows(data.finished, figure)
+    ]
+    columns = (
+        "lag",
+        "over the own comparator (not tuned)",
+        "over the default autoscaler (not tuned)",
+        "over the tuned autoscaler",
+        "share left, default",
+        "share left, tuned",
+    )
+    return f"In {figure} ({unit}):\n\n{_table(columns, rows)}"
+
+
+def _estimate(one: Estimated | None, collapsed: bool = False) -> str:
+    text = "-" if one is None else str(one)
+    return f"{text}, collapsed" if collapsed else text
 
 
 def _gains(data: StudyData) -> str:
     rows = []
     for system in data.systems:
         first = next(one for one in data.finished if one.system is system)
-        texts = {arm.name: arm.text for arm in system.arms}
         for one in first.result.hypotheses:
             if one.prediction.startswith("gain-"):
                 ratio = _span(one.ratio, one.ratio_low, one.ratio_high)
-                rows.append((system.name, texts[one.comparator], ratio, _verdict(one)))
+                rows.append((system.name, _with_tuning(system, one.comparator), ratio, _verdict(one)))
     note = "Learned / comparator in the primary figure; below 1 the learned controller is better."
     return (
         f"## Unperturbed\n\n{note}\n\n{_table(('system', 'comparator', 'ratio', 'learned is better'), rows)}"
     )
+
+
+def _with_tuning(system: System, name: str) -> str:
+    """Return an arm in words, with a mark if it is not tuned."""
+    arm = next(one for one in system.arms if one.name == name)
+    return arm.text if arm.search else f"{arm.text} (not tuned)"
 
 
 def _verdicts(data: StudyData) -> str:

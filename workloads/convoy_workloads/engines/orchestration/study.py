@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from convoy_crds.experiment_hash import canonical
 from convoy_crds.experiment_schedule import Block, schedule
+from convoy_crds.experiment_status import BlockStatus
 from convoy_crds.field_paths import with_value
 from convoy_workloads.engines.experiment_analysis.file_state import write_files
 from convoy_workloads.engines.orchestration.arms import BROKEN, LEARNED, SAME
-from convoy_workloads.engines.orchestration.claims import Finished
+from convoy_workloads.engines.orchestration.claims import ClaimResult, decide_claims
+from convoy_workloads.engines.orchestration.evidence import Finished
 from convoy_workloads.engines.orchestration.params import Params
 from convoy_workloads.engines.orchestration.plan import (
     StudyExperiment,
@@ -49,7 +51,8 @@ from convoy_workloads.engines.orchestration.work import (
     train_network,
     tune,
 )
-from convoy_workloads.experiments.register import spec_of
+from convoy_workloads.experiments.observations import Observations
+from convoy_workloads.experiments.register import problems, spec_of
 from convoy_workloads.simulators.autoscaling.params import Params as AutoscalingParams
 from convoy_workloads.simulators.autoscaling.training import trained
 
@@ -59,6 +62,10 @@ BATCH = 24
 
 class StudyError(Exception):
     """Raised if the runs contradict each other."""
+
+
+class InvalidStudy(StudyError):
+    """Raised before the first run if the operator would refuse one of the plans."""
 
 
 @dataclass
@@ -78,10 +85,12 @@ class Study:
     runs: dict[tuple[str, RunKey], Figures] = field(default_factory=dict)
     """Figures of each run, by system and run."""
     finished: list[Finished] = field(default_factory=list)
+    claims: list[ClaimResult] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._systems = chosen(self.params)
         self._experiments = experiments(self.params)
+        _require_valid(self._experiments)
         self._tunings = [(system, arm) for system in self._systems for arm in system.arms if arm.search]
         self._batches = [batch for system in self._systems for batch in self._keys(system)]
 
@@ -180,9 +189,12 @@ class Study:
             AnalysisTask(one.plan, self.blocks(one), self.tuning.get(one.system.name, []))
             for one in self._experiments
         ]
-        for one, result in zip(self._experiments, map_all(analyse_experiment, tasks), strict=True):
-            self.finished.append(Finished(one.system, one.kind, result))
+        results = map_all(analyse_experiment, tasks)
+        for one, task, result in zip(self._experiments, tasks, results, strict=True):
+            observations = Observations(map(BlockStatus.model_validate, task.blocks))
+            self.finished.append(Finished(one.system, one.kind, result, observations))
             yield f"analysed {one.name}"
+        self.claims = decide_claims(self.finished)
 
     def blocks(self, experiment: StudyExperiment) -> list[dict[str, Any]]:
         """Return the blocks of an experiment, in the form of its status.
@@ -225,6 +237,7 @@ class Study:
             training=self.training,
             tuning=self.tuning,
             finished=self.finished,
+            claims=self.claims,
             means={
                 (system, arm, condition): mean_figures(one.figures for one in found)
                 for (system, arm, condition), found in self._by_condition().items()
@@ -254,11 +267,18 @@ class Study:
 
 
 def _key(experiment: StudyExperiment, block: Block, arm: str) -> RunKey:
-    # The negative control is the learned arm, so its run would be the very same.
-    name = LEARNED if arm == SAME else arm
     if not block.cell.perturbation:
-        return RunKey(name, block.seed)
-    return RunKey(name, block.seed, experiment.kind, block.cell.magnitude or 0.0)
+        return RunKey(arm, block.seed)
+    return RunKey(arm, block.seed, experiment.kind, block.cell.magnitude or 0.0)
+
+
+def _require_valid(planned: Sequence[StudyExperiment]) -> None:
+    """Raise InvalidStudy if the operator would not register one of the plans, such as a plan with too few
+    blocks for any verdict.
+    """
+    found = [f"{one.name}: {text}" for one in planned for text in problems(spec_of(one.plan))]
+    if found:
+        raise InvalidStudy(f"nothing has run, because these plans are invalid: {'; '.join(found)}")
 
 
 def main() -> None:
