@@ -14,10 +14,10 @@ from convoy_crds.trainingjob_status import Phase, Progress, Proof, Straggler
 WARNING_REASONS = frozenset(reason.name for reason in all_reasons() if reason.warning)
 """Names of the reasons that are warnings for the user."""
 NOT_RECONCILED = (
-    "no operator has reconciled this job; check that one runs: "
+    "no operator has reconciled this object; check that one runs: "
     "kubectl get pods -A -l app.kubernetes.io/name=convoy"
 )
-"""Message for a job without a status."""
+"""Message for an object without a status."""
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
 """Phases in which the job does not run, as its owner intends."""
 _BAD_WHEN_TRUE = frozenset(

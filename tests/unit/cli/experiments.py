@@ -42,7 +42,7 @@ VERDICT = {
     "minimumEffect": 1.5,
     "blocks": 2,
 }
-ENDED = {
+ENDED: dict[str, Any] = {
     "phase": "Succeeded",
     "reason": "VerdictsReady",
     "message": "1 Supported",

@@ -10,7 +10,7 @@ from convoy_crds.servingjob import ServingJob
 
 
 class NoJobs:
-    """A collection without jobs."""
+    """A collection without objects."""
 
     def get(self, name: str) -> Any:
         raise NotFound(f"{name} not found", 404)
@@ -19,10 +19,15 @@ class NoJobs:
         return []
 
 
-def client(training: Any = None, serving: Any = None) -> Any:
-    """Return a client with these collections. A missing collection has no jobs."""
+def client(training: Any = None, serving: Any = None, experiments: Any = None) -> Any:
+    """Return a client with these collections. A missing collection has no objects."""
     none = NoJobs()
-    return SimpleNamespace(namespace="team", training_jobs=training or none, serving_jobs=serving or none)
+    return SimpleNamespace(
+        namespace="team",
+        training_jobs=training or none,
+        serving_jobs=serving or none,
+        experiments=experiments or none,
+    )
 
 
 def serving_job(**changes: Any) -> ServingJob:

@@ -89,13 +89,13 @@ def test_status_of_a_running_experiment_names_no_verdict(convoy: Run) -> None:
 
 def test_status_before_the_operator_has_seen_it(convoy: Run) -> None:
     text = convoy(experiment(), "status", "trial")[0].output
-    assert text.startswith("experiment/trial: no operator has reconciled it yet\n")
+    assert text.startswith("experiment/trial: no operator has reconciled this object; ")
     assert rows(text, "fast") == ["fast Candidate -"] * 2
 
 
 def test_status_without_a_name_lists_all(convoy: Run) -> None:
     listed = rows(convoy(experiment(**ENDED), "status")[0].output, "trial")
-    assert listed == ["trial Succeeded 4/6 1 1 Supported VerdictsReady"]
+    assert listed == ["trial Succeeded 4/6 1 1 Supported - VerdictsReady"]
     assert convoy(None, "status")[0].output == "no experiments in namespace team\n"
 
 

@@ -22,7 +22,7 @@ def test_the_version_is_shown() -> None:
     ("command", "words"),
     [
         ("logs", "[incarnation/rank]."),
-        ("get", "List the jobs of all namespaces."),
+        ("get", "List the objects of all namespaces."),
         ("delete", "-y, --yes"),
         ("checkpoint", "fsck"),
     ],

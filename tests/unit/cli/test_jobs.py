@@ -47,7 +47,11 @@ class Jobs:
         (["delete", "trainingjob/job", "--yes"], ["delete TrainingJob"], "trainingjob/job deleted"),
         (["delete", "llm", "--yes"], [], "there are trainingjob/job and servingjob/llm: write the kind"),
         (["restart", "sj/llm"], [], "restart is for TrainingJobs"),
-        (["delete", "node/llm", "--yes"], [], "'node/llm' names no job"),
+        (
+            ["delete", "node/llm", "--yes"],
+            [],
+            "'node/llm' names nothing: write NAME, trainingjob/NAME or servingjob/NAME",
+        ),
     ],
 )
 def test_the_kind_before_the_name_chooses_the_job(
@@ -90,7 +94,7 @@ def test_get_lists_the_jobs_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_jobs_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convoy.cli.show.connect", lambda *_: client())
-    assert CliRunner().invoke(app, ["get"]).stdout == "no jobs in namespace team\n"
+    assert CliRunner().invoke(app, ["get"]).stdout == "no jobs and no experiments in namespace team\n"
 
 
 def test_why_explains_the_replicas_the_model_and_the_revisions() -> None:

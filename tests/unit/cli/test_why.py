@@ -98,7 +98,7 @@ def test_a_pod_is_described_by_its_rank_container(given: Any, words: str) -> Non
 
 
 def test_a_job_without_a_status_is_explained() -> None:
-    assert "no operator has reconciled this job" in text(job())
+    assert "no operator has reconciled this object" in text(job())
 
 
 def test_unwanted_conditions_are_marked_and_the_last_fault_is_named() -> None:

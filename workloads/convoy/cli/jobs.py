@@ -1,7 +1,8 @@
-"""Finds a job by a name from the command line. Jobs of two kinds may have the same name."""
+"""Finds a job or an experiment by a name from the command line. Two kinds may have objects of one name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,19 +12,30 @@ from convoy.client import Client, Forbidden, NotFound
 from convoy.client.errors import ApiError
 from convoy.client.serving_jobs import ServingJobs
 from convoy.client.training_jobs import TrainingJobs
-from convoy_crds import servingjob, trainingjob
+from convoy_crds import experiment, servingjob, trainingjob
+from convoy_crds.experiment import Experiment
 from convoy_crds.kind import Kind
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.trainingjob import TrainingJob
 
 KINDS: tuple[Kind[Any], ...] = (trainingjob.KIND, servingjob.KIND)
 """The kinds of jobs."""
+EXPLAINED: tuple[Kind[Any], ...] = (*KINDS, experiment.KIND)
+"""The kinds that `convoy get` lists and `convoy why` explains."""
 JobName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
         help="Name of the job. If a TrainingJob and a ServingJob have the same name: trainingjob/NAME or "
         "servingjob/NAME.",
+    ),
+]
+ExplainedName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the job or experiment. If several have the same name: trainingjob/NAME, "
+        "servingjob/NAME or experiment/NAME.",
     ),
 ]
 ServingJobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the ServingJob.")]
@@ -33,10 +45,23 @@ def find(client: Client, text: str) -> TrainingJob | ServingJob:
     """Return the job that `text` names: NAME or KIND/NAME. Raises Failure if jobs of several kinds have this
     name, NotFound if no job has it.
     """
-    kinds, name = parse(text)
-    found: list[TrainingJob | ServingJob] = []
+    found: TrainingJob | ServingJob = _find(client, text, KINDS)
+    return found
+
+
+def find_explained(client: Client, text: str) -> TrainingJob | ServingJob | Experiment:
+    """Return the job or experiment that `text` names: NAME or KIND/NAME. Raises Failure and NotFound as
+    `find` does.
+    """
+    found: TrainingJob | ServingJob | Experiment = _find(client, text, EXPLAINED)
+    return found
+
+
+def _find(client: Client, text: str, kinds: Sequence[Kind[Any]]) -> Any:
+    chosen, name = parse(text, kinds)
+    found: list[Any] = []
     errors: list[ApiError] = []
-    for kind in kinds:
+    for kind in chosen:
         try:
             found.append(getattr(client, kind.attribute).get(name))
         except (NotFound, Forbidden) as error:
@@ -44,23 +69,31 @@ def find(client: Client, text: str) -> TrainingJob | ServingJob:
     if len(found) == 1:
         return found[0]
     if found:
-        raise Failure(f"there are {' and '.join(map(full_name, found))}: write the kind before the name")
+        raise Failure(f"there are {_listed(map(full_name, found), 'and')}: write the kind before the name")
     raise next((one for one in errors if isinstance(one, Forbidden)), errors[0])
 
 
-def parse(text: str) -> tuple[tuple[Kind[Any], ...], str]:
-    """Return the kinds and the name that NAME or KIND/NAME means. KIND is a name that kubectl accepts."""
+def parse(text: str, kinds: Sequence[Kind[Any]]) -> tuple[tuple[Kind[Any], ...], str]:
+    """Return those of `kinds`, and the name, that NAME or KIND/NAME means. KIND is a name that kubectl
+    accepts.
+    """
     word, slash, name = text.rpartition("/")
     if not slash:
-        return KINDS, name
-    chosen = tuple(kind for kind in KINDS if word.lower() in {kind.name.lower(), kind.plural, *kind.short})
+        return tuple(kinds), name
+    chosen = tuple(kind for kind in kinds if word.lower() in {kind.name.lower(), kind.plural, *kind.short})
     if not chosen or not name:
-        raise Failure(f"{text!r} names no job: write NAME, trainingjob/NAME or servingjob/NAME")
+        forms = _listed(("NAME", *(f"{kind.name.lower()}/NAME" for kind in kinds)), "or")
+        raise Failure(f"{text!r} names nothing: write {forms}")
     return chosen, name
 
 
-def full_name(job: TrainingJob | ServingJob) -> str:
-    """Return kind and name of a job, such as `servingjob/llm`."""
+def _listed(names: Iterable[str], last: str) -> str:
+    *most, end = names
+    return f"{', '.join(most)} {last} {end}" if most else end
+
+
+def full_name(job: TrainingJob | ServingJob | Experiment) -> str:
+    """Return kind and name of an object, such as `servingjob/llm`."""
     return f"{job.kind.lower()}/{job.metadata.name}"
 
 

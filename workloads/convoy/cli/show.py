@@ -1,4 +1,4 @@
-"""The command get, which prints a table for each kind of jobs."""
+"""The command get, which prints a table for each kind of jobs, and one for experiments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from convoy.cli.cluster import Context, Namespace, connect
-from convoy.cli.jobs import KINDS, parse
+from convoy.cli.jobs import EXPLAINED, parse
 from convoy.cli.table import fitting_columns, new_table, print_table, terminal_width
 from convoy.client import Client, Forbidden, NotFound
 from convoy.client.errors import ApiError
-from convoy_crds import servingjob, trainingjob
+from convoy_crds import experiment, servingjob, trainingjob
+from convoy_crds.experiment import Experiment
+from convoy_crds.experiment_status import ExperimentPhase
 from convoy_crds.kind import Kind
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import Traffic
@@ -25,13 +27,15 @@ from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS, age, step, wa
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
-COLOURS = {
+COLOURS: Mapping[str, str] = {
     Phase.RUNNING: "green",
     Phase.SUCCEEDED: "green",
     Phase.FAILED: "red",
     Phase.RESTARTING: "yellow",
     Phase.SUSPENDED: "blue",
+    ExperimentPhase.INVALID: "red",
 }
+"""Colour of a phase. The phases of TrainingJobs and Experiments with the same name have the same colour."""
 MESSAGE = "MESSAGE"
 MESSAGE_WIDTH = 30
 """Minimum width of the message column in a narrow terminal, in characters."""
@@ -78,6 +82,22 @@ def serving_row(job: ServingJob, now: datetime) -> dict[str, str]:
     }
 
 
+def experiment_row(found: Experiment, now: datetime) -> dict[str, str]:
+    """Return the text of each column in the row of one Experiment, by name of the column."""
+    status = found.status
+    new = status.phase is None
+    return {
+        "NAME": found.metadata.name,
+        "PHASE": status.phase or "-",
+        "BLOCKS": status.progress or "-",
+        "FAILED": str(status.failed_blocks),
+        "VERDICTS": status.summary or "-",
+        "AGE": age(found.metadata.creation_timestamp, now),
+        "REASON": status.reason or "-",
+        MESSAGE: NOT_RECONCILED if new else status.message if status.reason in WARNING_REASONS else "",
+    }
+
+
 def serving_warning(job: ServingJob) -> str:
     """Return a text about the job's problem. Return an empty text if it has no problem."""
     if not job.status.observed_generation:
@@ -97,8 +117,23 @@ class Layout:
 
 TRAINING = Layout(row, ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON"))
 SERVING = Layout(serving_row, ("STEP", "QUEUE", "REQ/S", "P95", "AGE", "REVISION", "REASON"))
-LAYOUTS: Mapping[str, Layout] = {trainingjob.KIND.name: TRAINING, servingjob.KIND.name: SERVING}
-"""The layout of the table of each kind of jobs."""
+EXPERIMENTS = Layout(experiment_row, ("AGE", "FAILED", "REASON", "VERDICTS"))
+LAYOUTS: Mapping[str, Layout] = {
+    trainingjob.KIND.name: TRAINING,
+    servingjob.KIND.name: SERVING,
+    experiment.KIND.name: EXPERIMENTS,
+}
+"""The layout of the table of each kind."""
+
+
+def objects_table(found: Sequence[Any], kind: Kind[Any], now: datetime, *, everywhere: bool = False) -> Table:
+    """Return the table of objects of one kind for the terminal. There must be at least one object."""
+    layout = LAYOUTS[kind.name]
+    rows = [
+        ({"NAMESPACE": one.metadata.namespace or ""} if everywhere else {}) | layout.row(one, now)
+        for one in found
+    ]
+    return table(rows, terminal_width(), layout)
 
 
 def table(rows: list[dict[str, str]], width: int | None, layout: Layout) -> Table:
@@ -114,45 +149,41 @@ def table(rows: list[dict[str, str]], width: int | None, layout: Layout) -> Tabl
     for head in shown:
         made.add_column(head, no_wrap=head != MESSAGE, overflow="fold")
     for line in rows:
-        phase = line.get("PHASE", "-")
-        colour = COLOURS.get(Phase(phase)) if phase != "-" else None
-        made.add_row(*(Text(line[head], (colour or "") if head == "PHASE" else "") for head in shown))
+        colour = COLOURS.get(line.get("PHASE", ""), "")
+        made.add_row(*(Text(line[head], colour if head == "PHASE" else "") for head in shown))
     return made
 
 
 def get(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Name of a job, or KIND/NAME. Default: all.")
+        str | None,
+        typer.Argument(metavar="NAME", help="Name of a job or experiment, or KIND/NAME. Default: all."),
     ] = None,
     namespace: Namespace = None,
     context: Context = None,
     everywhere: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="List the jobs of all namespaces.")
+        bool, typer.Option("--all-namespaces", "-A", help="List the objects of all namespaces.")
     ] = False,
 ) -> None:
-    """List jobs and their state.
+    """List jobs, experiments and their state.
 
     The table of TrainingJobs shows the phase, ready pods, step, loss, time left, last checkpoint, restarts
     and the current problem of each job. The table of ServingJobs shows the ready replicas, revision, latency,
-    load and the current problem. A narrow terminal shows fewer columns. Output to a file or pipe has all
-    columns. With NAME, the result of a TrainingJob follows its table.
+    load and the current problem. The table of Experiments shows the phase, ended and failed blocks, verdicts
+    and the current problem. A narrow terminal shows fewer columns. Output to a file or pipe has all columns.
+    With NAME, the result of a TrainingJob follows its table.
     """
     client = connect(namespace, context)
-    kinds, only = parse(name) if name else (KINDS, None)
-    found = jobs(client, kinds, only, everywhere=everywhere)
+    kinds, only = parse(name, EXPLAINED) if name else (EXPLAINED, None)
+    found = listed_objects(client, kinds, only, everywhere=everywhere)
     if not any(found.values()):
-        typer.echo(f"no jobs in {'any namespace' if everywhere else f'namespace {client.namespace}'}")
+        where = "any namespace" if everywhere else f"namespace {client.namespace}"
+        typer.echo(f"no jobs and no experiments in {where}")
         return
     now = datetime.now(UTC)
-    tables = []
-    for kind, listed in found.items():
-        layout = LAYOUTS[kind.name]
-        rows = [
-            ({"NAMESPACE": job.metadata.namespace or ""} if everywhere else {}) | layout.row(job, now)
-            for job in listed
-        ]
-        if rows:
-            tables.append(table(rows, terminal_width(), layout))
+    tables = [
+        objects_table(listed, kind, now, everywhere=everywhere) for kind, listed in found.items() if listed
+    ]
     for number, one in enumerate(tables):
         if number:
             typer.echo()
@@ -162,12 +193,12 @@ def get(
             typer.echo(f"result: {json.dumps(job.status.result, ensure_ascii=False)}")
 
 
-def jobs(
+def listed_objects(
     client: Client, kinds: Sequence[Kind[Any]], name: str | None, *, everywhere: bool
 ) -> dict[Kind[Any], list[Any]]:
-    """Return the jobs of each kind: all, or those with this name. A kind that the user may not read is left
-    out with a note on stderr, if another kind can be read. Raises NotFound if no kind has a job with this
-    name.
+    """Return the objects of each kind: all, or those with this name. A kind that the user may not read is
+    left out with a note on stderr, if another kind can be read. Raises NotFound if no kind has an object
+    with this name.
     """
     found: dict[Kind[Any], list[Any]] = {}
     errors: list[ApiError] = []

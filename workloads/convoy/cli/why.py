@@ -1,4 +1,4 @@
-"""The command why, which explains the state of a job."""
+"""The command why, which explains the state of a job or an experiment."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Any
 
 import typer
 
+from convoy.cli import why_experiment
 from convoy.cli import why_serving as serving
 from convoy.cli.cluster import Context, Namespace, connect
-from convoy.cli.jobs import JobName, collection, find
+from convoy.cli.jobs import ExplainedName, collection, find_explained
 from convoy.cli.messages import ShownMessages, indented
+from convoy.client import Client
 from convoy.client.pod_logs import rank_container
+from convoy_crds.experiment import Experiment
 from convoy_crds.goodput import Cause, totals
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.summaries import (
     NOT_RECONCILED,
     age,
@@ -41,30 +45,51 @@ MAX_METRICS = 8
 EVENTS_TRUNCATED = "  (some Events are left out: `kubectl describe pod NAME` shows all Events of a pod)"
 
 
-def why(name: JobName, namespace: Namespace = None, context: Context = None) -> None:
-    """Explain the state of a job.
+def why(name: ExplainedName, namespace: Namespace = None, context: Context = None) -> None:
+    """Explain the state of a job or an experiment.
 
     The command shows the conditions, the last faults, the pods and the newest Events. For a TrainingJob it
     also shows the goodput and the newest checkpoint; for a ServingJob the model, the revisions and the
-    replicas with a fault.
+    replicas with a fault. For an Experiment it shows the failed runs and the jobs instead of pods.
     """
     client = connect(namespace, context)
-    job = find(client, name)
+    found = find_explained(client, name)
+    now, shown = datetime.now(UTC), ShownMessages()
+    if isinstance(found, Experiment):
+        lines = _about_experiment(client, found, now, shown)
+    else:
+        lines = _about_job(client, found, now, shown)
+    for line in lines:
+        typer.echo(line)
+
+
+def _about_job(
+    client: Client, job: TrainingJob | ServingJob, now: datetime, shown: ShownMessages
+) -> list[str]:
     jobs = collection(client, job)
-    now = datetime.now(UTC)
     pods = jobs.pods(job.metadata.name)
     waiting = {pod.metadata.uid for pod in pods if pod.status.phase == "Pending"}
     events, whole = jobs.pod_events() if waiting else ({}, True)
     described = [
         (pod, events.get(pod.metadata.uid, []) if pod.metadata.uid in waiting else []) for pod in pods
     ]
-    shown = ShownMessages()
     about = explanation(job, now, shown) if isinstance(job, TrainingJob) else serving.explain(job, now, shown)
     lines = [*about, "", "Pods:", *(pod_lines(described) or ["  none"])]
     lines += [] if whole else [EVENTS_TRUNCATED]
-    lines += ["", "Events:", *(event_lines(jobs.events(job.metadata.uid), now, shown) or ["  none"])]
-    for line in lines:
-        typer.echo(line)
+    return lines + _events(jobs.events(job.metadata.uid), now, shown)
+
+
+def _about_experiment(
+    client: Client, experiment: Experiment, now: datetime, shown: ShownMessages
+) -> list[str]:
+    lines = why_experiment.explain(experiment, now, shown)
+    jobs, notes = why_experiment.jobs_of(client, experiment)
+    lines += ["", "Jobs:", *(list(why_experiment.job_lines(jobs, now, shown)) + notes or ["  none"])]
+    return lines + _events(client.experiments.events(experiment.metadata.uid), now, shown)
+
+
+def _events(found: Iterable[Any], now: datetime, shown: ShownMessages) -> list[str]:
+    return ["", "Events:", *(event_lines(found, now, shown) or ["  none"])]
 
 
 def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[str]:

@@ -1,10 +1,10 @@
-"""The base class of collections whose objects reach a state that a program waits for."""
+"""The base class of collections whose objects have Events and reach a state that a program waits for."""
 
 from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from convoy.client.collection import Writable
 from convoy.client.errors import ApiError, NotFound, Unreachable, WaitTimeout
@@ -22,7 +22,20 @@ A = TypeVar("A", TrainingJob, ServingJob, Experiment)
 
 
 class Awaited(Writable[A]):
-    """The objects of one kind in the client's namespace, with a method to wait for a state of one."""
+    """The objects of one kind in the client's namespace, with their Events, and a method to wait for a
+    state of one.
+    """
+
+    def events(self, uid: str) -> list[Any]:
+        """Return the Events of the object or pod with that uid, in no particular order, as objects of the
+        package kubernetes.
+        """
+        found = self._api.call(
+            self._api.core.list_namespaced_event,
+            self._api.namespace,
+            field_selector=f"involvedObject.uid={uid}",
+        )
+        return list(found.items)
 
     def _await(self, name: str, timeout: float, goal: Goal[A]) -> A:
         """Watch an object until it has reached the goal, and return it. Raises WaitTimeout after `timeout`

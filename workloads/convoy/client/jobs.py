@@ -27,17 +27,6 @@ class Jobs(Awaited[J]):
         """
         return self._pods(self._selector(name))
 
-    def events(self, uid: str) -> list[Any]:
-        """Return the Events of the job or pod with that uid, in no particular order, as objects of the
-        package kubernetes.
-        """
-        found = self._api.call(
-            self._api.core.list_namespaced_event,
-            self._api.namespace,
-            field_selector=f"involvedObject.uid={uid}",
-        )
-        return list(found.items)
-
     def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
         """Return the Events of all pods in the namespace by pod uid, and True if the Events are complete.
         The Events of a pod have no particular order.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from convoy.cli.cluster import Context, Namespace, connect
 from convoy.cli.experiment import tables
+from convoy.cli.show import objects_table
 from convoy.cli.table import print_table
-from convoy_crds.experiment import Experiment
+from convoy_crds.experiment import KIND, Experiment
 from convoy_crds.experiment_summary import summarise
+from convoy_crds.summaries import NOT_RECONCILED
 
 
 def status(
@@ -29,7 +32,7 @@ def status(
     if name is None:
         found = client.experiments.list()
         if found:
-            print_table(tables.experiments_table(found))
+            print_table(objects_table(found, KIND, datetime.now(UTC)))
         else:
             typer.echo(f"no experiments in namespace {client.namespace}")
         return
@@ -60,7 +63,7 @@ def head(experiment: Experiment) -> Iterator[str]:
     """Yield the lines about the whole experiment."""
     name, here = experiment.metadata.name, experiment.status
     if here.phase is None:
-        yield f"experiment/{name}: no operator has reconciled it yet"
+        yield f"experiment/{name}: {NOT_RECONCILED}"
         return
     failed = f", {here.failed_blocks} failed" if here.failed_blocks else ""
     running = sum(one.state == "Running" for one in here.runs)

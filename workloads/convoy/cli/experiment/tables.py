@@ -35,23 +35,6 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def experiments_table(found: Sequence[Experiment]) -> Table:
-    """Return a table with a row for each experiment."""
-    heads = ("NAME", "PHASE", "BLOCKS", "FAILED", "VERDICTS", "REASON")
-    rows = [
-        (
-            one.metadata.name,
-            one.status.phase or "-",
-            one.status.progress or "-",
-            str(one.status.failed_blocks),
-            one.status.summary or "-",
-            one.status.reason or "-",
-        )
-        for one in found
-    ]
-    return make_table(heads, rows)
-
-
 def cell_line(cell: CellSummary) -> str:
     """Return a line about the blocks under a condition."""
     failed = f", {cell.failed} failed" if cell.failed else ""
