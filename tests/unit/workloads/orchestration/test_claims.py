@@ -10,8 +10,8 @@ import pytest
 
 from convoy_crds.experiment_status import BlockStatus, Verdict
 from convoy_workloads.engines.orchestration.arms import ARMS, DEFAULT, LEARNED, OWN, TUNED
-from convoy_workloads.engines.orchestration.claim_rules import LAG, lag_rows, untuned_arm
-from convoy_workloads.engines.orchestration.claims import CLAIMS, ClaimAnswer, ClaimResult, decide_claims
+from convoy_workloads.engines.orchestration.claim_rules import LAG, ClaimAnswer, lag_rows, untuned_arm
+from convoy_workloads.engines.orchestration.claims import CLAIMS, ClaimResult, decide_claims
 from convoy_workloads.engines.orchestration.evidence import Finished, estimated, share_left
 from convoy_workloads.engines.orchestration.systems import SYSTEMS
 from convoy_workloads.experiments.observations import Observations
