@@ -52,8 +52,8 @@ def test_get_shows_blocks_verdicts_and_the_problem() -> None:
     assert list(experiment_row(experiment(**ENDED), NOW).values()) == [
         "trial", "Succeeded", "4/6", "1", "1 Supported", "-", "VerdictsReady", "",
     ]  # fmt: skip
-    stuck: dict[str, Any] = {"phase": "Pending", "reason": "UnknownStore", "message": "spec.store: there is no s3"}
-    assert experiment_row(experiment(**stuck), NOW)["MESSAGE"] == "spec.store: there is no s3"
+    stuck = experiment(phase="Pending", reason="UnknownStore", message="spec.store: there is no s3")
+    assert experiment_row(stuck, NOW)["MESSAGE"] == "spec.store: there is no s3"
     assert "no operator" in experiment_row(experiment(), NOW)["MESSAGE"]
 
 
