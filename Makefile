@@ -168,7 +168,7 @@ bench-gpu: venv ## Probes, saves and engines on one NVIDIA GPU; writes docs/benc
 	@$(BIN)/python -m e2e.bench.report
 
 .PHONY: bench-experiments
-bench-experiments: venv ## How often the analysis of Experiments is wrong; writes docs/bench/experiments.json (3 minutes).
+bench-experiments: venv ## Analysis of Experiments, faults, learned controllers; writes docs/bench/experiments.json (25 minutes).
 	@$(BIN)/python -m e2e.bench experiments
 	@$(BIN)/python -m e2e.bench.report
 

@@ -1,1 +1,1 @@
-"""Measures the analysis of Experiments, and their perturbations."""
+"""Measures the analysis of Experiments, their perturbations, and the study of learned controllers."""

@@ -15,7 +15,7 @@ from convoy_workloads.engines.orchestration.claims import CLAIMS, ClaimResult, d
 from convoy_workloads.engines.orchestration.evidence import Finished, estimated, share_left
 from convoy_workloads.engines.orchestration.systems import SYSTEMS
 from convoy_workloads.experiments.observations import Observations
-from convoy_workloads.experiments.result import BlockCounts, HypothesisResult, Result
+from convoy_workloads.experiments.result import HypothesisResult, Result
 
 AUTOSCALING, DAG = SYSTEMS[0], SYSTEMS[1]
 S, C, U = Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNDECIDED
@@ -99,21 +99,8 @@ def finished(
     noise: float = 0.1,
     valid: bool = True,
 ) -> Finished:
-    result = Result(
-        experiment="e",
-        plan_hash="",
-        valid=valid,
-        alpha=0.05,
-        power=0.8,
-        blocks=BlockCounts(planned=1, ended=1, failed=0),
-        controls=[],
-        hypotheses=list(hypotheses),
-        levels=[],
-        tuning=[],
-        flags=[],
-        deviations=[],
-        failures=[],
-    )
+    # Only the fields that the rules read.
+    result = Result.model_construct(experiment="e", valid=valid, alpha=0.05, hypotheses=list(hypotheses))
     magnitudes = dict.fromkeys([None, *(item.magnitude for item in hypotheses)])
     return Finished(system, kind, result, observed(levels or {}, magnitudes, noise))
 

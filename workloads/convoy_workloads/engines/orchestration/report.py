@@ -54,6 +54,8 @@ class StudyData:
     """Rows of the tuning of each system."""
     finished: Sequence[Finished]
     claims: Sequence[ClaimResult]
+    runs: int
+    """Number of simulated runs on test windows."""
     means: Means
 
     @property
@@ -66,6 +68,7 @@ def document(data: StudyData) -> dict[str, Any]:
     """Return the study's results as JSON."""
     return {
         "planHash": data.hash,
+        "runs": data.runs,
         "claims": [
             {"name": one.name, "rule": RULES[one.name], "answer": one.answer.value, "reason": one.reason}
             for one in data.claims

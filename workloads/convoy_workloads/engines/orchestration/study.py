@@ -238,6 +238,7 @@ class Study:
             tuning=self.tuning,
             finished=self.finished,
             claims=self.claims,
+            runs=len(self.runs),
             means={
                 (system, arm, condition): mean_figures(one.figures for one in found)
                 for (system, arm, condition), found in self._by_condition().items()
