@@ -174,26 +174,34 @@ class ExperimentSpec(Model):
     )
 
     arms: Annotated[list[Arm], Field(min_length=1, max_length=16, json_schema_extra=map_list("name"))]
+    """The alternatives. In each block, each arm runs once."""
     outcomes: Annotated[list[Outcome], Field(min_length=1, max_length=16, json_schema_extra=map_list("name"))]
+    """The quantities that are measured in each run."""
     store: ObjectName
     """CheckpointStore that keeps the plan, the data and the report. They stay when the experiment is deleted.
     """
     seed: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
     """Number from which the seeds of all blocks and the order of the arms follow."""
     blocks: Annotated[int, Field(ge=1, le=MAX_BLOCKS)] = 10
-    """Number of repetitions under each condition. In each one, all arms run with the same seed."""
+    """Number of repetitions under each condition. In each one, all arms run with the same seed. In a sweep it
+    is the number of runs of each combination.
+    """
     parallelism: Annotated[int, Field(ge=1, le=64)] = 1
-    """Maximum number of jobs at the same time."""
+    """Maximum number of runs at the same time, and of arms that are tuned at the same time. A run of a
+    ServingJob has two jobs: the servers and the load.
+    """
     unperturbed: bool = True
     """True to run all arms also without a perturbation."""
     perturbations: (
         Annotated[list[Perturbation], Field(max_length=MAX_PERTURBATIONS, json_schema_extra=map_list("name"))]
         | None
     ) = None
+    """Disturbances under which all arms run."""
     predictions: (
         Annotated[list[Prediction], Field(max_length=MAX_PREDICTIONS, json_schema_extra=map_list("name"))]
         | None
     ) = None
+    """Statements about the arms, which are registered before the first run. Each one gets a verdict."""
     analysis: Analysis = Field(default_factory=Analysis)
     tuning: TuningSettings | None = None
     sweep: Sweep | None = None

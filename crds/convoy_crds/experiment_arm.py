@@ -102,7 +102,9 @@ class TunedParameter(Model):
     """Field of the arm that gets the value: a path in `template`, or a name in `simulation.params`."""
     type: ParameterType = ParameterType.DOUBLE
     min: float | None = None
+    """Smallest value of a Double or Int parameter."""
     max: float | None = None
+    """Largest value of a Double or Int parameter."""
     log: bool = False
     """True to search on a logarithmic scale."""
     values: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=32)] | None = None
@@ -113,7 +115,9 @@ class TunedElsewhere(Model):
     """An arm of a finished Experiment in the same namespace, whose tuned parameters an arm takes over."""
 
     experiment: ObjectName
+    """Name of the Experiment. It must have ended."""
     arm: ArmName
+    """Name of its arm."""
 
 
 class ArmTuning(Model):
@@ -175,6 +179,7 @@ class Arm(Model):
     )
 
     name: ArmName
+    """Name of the arm, which is a part of the names of its jobs."""
     type: ArmType
     role: ArmRole
     control_of: ArmName | None = None
@@ -202,3 +207,4 @@ class Sweep(Model):
     """A job array: one arm, run with every combination of parameters. It makes no predictions."""
 
     parameters: Annotated[list[SweepParameter], Field(min_length=1, max_length=8)]
+    """The parameters. With `spec.blocks` above 1, each combination runs more than once."""

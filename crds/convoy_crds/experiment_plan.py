@@ -69,8 +69,10 @@ class Outcome(Model):
     """A quantity that is measured in each run."""
 
     name: FigureName
+    """Name of the outcome in predictions and results."""
     source: OutcomeSource
     unit: Annotated[str, Field(max_length=32)] = ""
+    """Unit of the values, for results and reports."""
     better: Better
     censored_at: float | None = None
     """Value that stands for a run without a value that ended as it should, such as a target that was not
@@ -108,6 +110,7 @@ class Perturbation(Model):
     )
 
     name: DnsLabel
+    """Name of the perturbation in predictions and results."""
     kind: PerturbationKind
     magnitudes: Annotated[list[float], Field(min_length=1, max_length=8)]
     """Magnitudes in the unit of the kind. Each one is a condition of its own under which all arms run."""
@@ -150,9 +153,13 @@ class Prediction(Model):
     )
 
     name: DnsLabel
+    """Name of the prediction in results."""
     outcome: FigureName
+    """Name of the outcome that is compared."""
     candidate: ArmName
+    """Name of the arm that the prediction is about."""
     comparator: ArmName
+    """Name of the arm with which the candidate is compared."""
     direction: Direction
     """Predicted direction. There is no default: a prediction without a direction is none."""
     margin: Annotated[float, Field(ge=0)] = 0.0
@@ -172,9 +179,13 @@ class HealthLimit(Model):
     )
 
     arm: ArmName
+    """Name of the arm."""
     outcome: FigureName
+    """Name of the outcome whose median is checked."""
     min: float | None = None
+    """Smallest allowed median."""
     max: float | None = None
+    """Largest allowed median."""
 
 
 class Analysis(Model):

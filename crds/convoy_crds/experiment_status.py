@@ -276,11 +276,14 @@ class ExperimentStatus(StatusModel):
     reason: str = ""
     """Reason of the condition that explains `phase`."""
     message: str = ""
+    """Message of that condition, shortened to 240 characters."""
     plan: PlanStatus | None = None
     progress: str = ""
     """Number of ended blocks, and number of all blocks, such as `12/27`."""
     percent: int = 0
+    """Percentage of all blocks that have ended."""
     failed_blocks: int = 0
+    """Number of ended blocks with a failed run."""
     stale_results: int = 0
     """Results of earlier attempts that were refused."""
     start_time: datetime | None = None
