@@ -302,3 +302,9 @@ def test_an_interval_of_a_share_contains_the_share() -> None:
 def test_one_window_has_no_interval() -> None:
     assert estimated([1.0], 0.95) is None
     assert share_left([1.0], [1.0], 0.95) is None
+
+
+def test_an_arm_whose_runs_are_all_the_same_is_unaffected_by_the_perturbation() -> None:
+    found = finished(*every("degrades", U), *gains(), levels={(TUNED, 1.0): 110.0}, noise=0.0)
+    assert found.is_unaffected(OWN)
+    assert not found.is_unaffected(TUNED)

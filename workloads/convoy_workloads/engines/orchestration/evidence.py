@@ -82,6 +82,17 @@ class Finished:
         """Return how much better the first arm is, with an interval that holds for the whole family."""
         return estimated(self.differences(first, second, cells, figure), self.family_level)
 
+    def is_unaffected(self, arm: str) -> bool:
+        """Return True if the perturbation changes no run of an arm, as lag does with a controller that
+        measures nothing. Such an arm cannot degrade, whatever its quality.
+        """
+        figure = self.system.primary
+        series = [
+            [one.value for one in self.observations.series(cell, arm, figure)]
+            for cell in self.observations.cells
+        ]
+        return all(one == series[0] for one in series)
+
     def loss_is_excluded(self, arm: str, magnitude: float, margin: float) -> bool:
         """Return True if the interval shows that the learned arm is at most `margin` worse than another arm
         under a perturbation. `margin`: a share of the other arm's figure.

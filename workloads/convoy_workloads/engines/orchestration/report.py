@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_workloads.engines.orchestration.arms import COMPARED, DEFAULT, OWN, TUNED
+from convoy_workloads.engines.orchestration.arms import COMPARED, DEFAULT, LEARNED, OWN, TUNED
 from convoy_workloads.engines.orchestration.claim_rules import lag_rows
 from convoy_workloads.engines.orchestration.claims import INTERVALS, RULES, ClaimResult
 from convoy_workloads.engines.orchestration.evidence import Estimated, Finished
@@ -254,13 +254,21 @@ def _remarks(data: StudyData) -> str:
     seen = dict.fromkeys(
         f"- {item.system.name}: {flag}." for item in data.finished for flag in item.result.flags
     )
+    unaffected = [
+        f"- {item.result.experiment}: the perturbation changes no run of `{arm}`, so this arm cannot degrade."
+        for item in data.finished
+        for arm in (LEARNED, *COMPARED)
+        if item.is_unaffected(arm)
+    ]
     missed = [
         f"- {item.result.experiment}: its result file has {len(item.result.deviations)} remarks about "
         "magnitudes that were not reached."
         for item in data.finished
         if item.result.deviations
     ]
-    return "## Remarks\n\n" + "\n".join([*lines, *seen, *missed, f"- Windows: {_windows(data)}."])
+    return "## Remarks\n\n" + "\n".join(
+        [*lines, *unaffected, *seen, *missed, f"- Windows: {_windows(data)}."]
+    )
 
 
 def _windows(data: StudyData) -> str:
