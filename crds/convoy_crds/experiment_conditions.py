@@ -79,6 +79,18 @@ EXPERIMENT_CONDITIONS: tuple[ConditionDoc, ...] = (
     ),
     ConditionDoc(
         _EXPERIMENT,
+        ConditionType.STOPPED_EARLY,
+        "The experiment stopped before all its blocks had ended. Its verdicts rest on fewer blocks than the "
+        "plan has. Absent otherwise.",
+        (
+            Reasons.TOO_MANY_FAILED_BLOCKS,
+            Reasons.EXPERIMENT_STOPPED,
+            Reasons.EXPERIMENT_DEADLINE,
+        ),
+        "experiment-runs",
+    ),
+    ConditionDoc(
+        _EXPERIMENT,
         EVENTS,
         "Reasons of failed runs, which are also in `status.blocks[].failures`, and other events.",
         (
@@ -92,8 +104,6 @@ EXPERIMENT_CONDITIONS: tuple[ConditionDoc, ...] = (
             Reasons.FAULT_NOT_INJECTED,
             Reasons.RUN_STOPPED,
             Reasons.STALE_RESULT,
-            Reasons.EXPERIMENT_STOPPED,
-            Reasons.EXPERIMENT_DEADLINE,
             Reasons.RECONCILE_FAILED,
         ),
         "experiment-runs",

@@ -1,14 +1,19 @@
-"""A short form of an Experiment's blocks, in which they pass to the analysis.
+"""The data of an Experiment in the form in which they pass to the analysis.
 
-The parameters of a job have a limit of 128 KiB. The short form leaves out what follows from the plan: names
-of arms and outcomes, conditions, repetitions and the order of the arms.
+The parameters of a job have a limit of 128 KiB. So the blocks have a short form, which leaves out what
+follows from the plan: names of arms and outcomes, conditions, repetitions and the order of the arms. And all
+data together are compressed.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -26,6 +31,10 @@ from convoy_crds.meta import Model
 
 Place = Annotated[int, Field(ge=0, lt=MAX_FIGURES)]
 """Number of an arm or of an outcome in the plan, from 0. A sweep's block has one row, with the number 0."""
+
+
+MAX_BYTES = 4 * 1024 * 1024
+"""Maximum size of all data as JSON before they are compressed."""
 
 
 class DataMismatch(ValueError):
@@ -51,6 +60,46 @@ class PackedBlock(Model):
     """Unix time in seconds at which the first run started."""
     end: int | float | None = None
     """Unix time in seconds at which the last run ended."""
+
+
+class Deviation(Model):
+    """A deviation from the plan that the operator has seen."""
+
+    reason: Annotated[str, Field(max_length=64)]
+    """Reason of the condition that shows the deviation."""
+    message: Annotated[str, Field(max_length=1024)]
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+class ExperimentData(Model):
+    """All data that the analysis gets besides the plan."""
+
+    blocks: Annotated[list[PackedBlock], Field(max_length=MAX_BLOCKS)] = Field(default_factory=list)
+    """The ended blocks in the short form."""
+    tuning: Annotated[list[dict[str, Any]], Field(max_length=16)] = Field(default_factory=list)
+    """Rows of the Experiment's `status.tuning`."""
+    deviations: Annotated[list[Deviation], Field(max_length=16)] = Field(default_factory=list)
+    """Deviations from the plan that the operator has seen."""
+
+
+def compressed(data: ExperimentData) -> str:
+    """Return the data as text: base64 of zlib of JSON."""
+    text = json.dumps(data.to_dict(), separators=(",", ":"), ensure_ascii=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def decompressed(text: str) -> ExperimentData:
+    """Return the data in a text. Raises ValueError if it is malformed, or larger than MAX_BYTES."""
+    try:
+        reader = zlib.decompressobj()
+        content = reader.decompress(base64.b64decode(text, validate=True), MAX_BYTES)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"the data are not base64 of zlib: {error}") from error
+    if not reader.eof:
+        raise ValueError(f"the data are incomplete, or have more than {MAX_BYTES} bytes")
+    return ExperimentData.model_validate_json(content)
 
 
 def pack(spec: ExperimentSpec, blocks: Sequence[BlockStatus]) -> list[PackedBlock]:

@@ -8,11 +8,14 @@ from typing import Annotated
 from pydantic import Field
 
 from convoy_crds.experiment_arm import ArmName, FieldPath
+from convoy_crds.experiment_status import MAX_VALUE
 from convoy_crds.meta import DnsLabel, Model, Rule, validated
 from convoy_crds.perturbations import PERTURBATIONS, PerturbationKind
 
 FigureName = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$", max_length=63)]
 """Name of an outcome, or of a figure that a program reports."""
+Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
+"""A value of an outcome, or a limit for it."""
 
 
 def _allowed_magnitudes() -> str:
@@ -54,7 +57,7 @@ class OutcomeSource(Model):
 
     status: FieldPath | None = None
     """Path in the job's status, such as `goodput.ratio` or `restarts.total`."""
-    absent_as: float | None = None
+    absent_as: Value | None = None
     """Value if the status lacks the field after a run that succeeded, such as 0 for
     `goodput.seconds.recompute`, which is absent without a second. If absent, such a run has failed. Only
     with `status`.
@@ -74,7 +77,7 @@ class Outcome(Model):
     unit: Annotated[str, Field(max_length=32)] = ""
     """Unit of the values, for results and reports."""
     better: Better
-    censored_at: float | None = None
+    censored_at: Value | None = None
     """Value that stands for a run without a value that ended as it should, such as a target that was not
     reached in time. The analysis keeps such a run as censored. If absent, such a run has failed.
     """
@@ -162,7 +165,7 @@ class Prediction(Model):
     """Name of the arm with which the candidate is compared."""
     direction: Direction
     """Predicted direction. There is no default: a prediction without a direction is none."""
-    margin: Annotated[float, Field(ge=0)] = 0.0
+    margin: Annotated[float, Field(ge=0, le=MAX_VALUE)] = 0.0
     """Smallest difference that counts, in the unit of the outcome."""
     perturbation: DnsLabel | None = None
     """Perturbation under which the prediction holds, at each of its magnitudes. If absent, it is the
@@ -182,9 +185,9 @@ class HealthLimit(Model):
     """Name of the arm."""
     outcome: FigureName
     """Name of the outcome whose median is checked."""
-    min: float | None = None
+    min: Value | None = None
     """Smallest allowed median."""
-    max: float | None = None
+    max: Value | None = None
     """Largest allowed median."""
 
 

@@ -16,6 +16,10 @@ MAX_FIGURES = 16
 """Maximum number of figures of one block: arms x outcomes."""
 MAX_HYPOTHESES = 32
 """Maximum number of hypotheses: predictions x magnitudes."""
+MAX_VALUE = 1e100
+"""Largest absolute value of an outcome, and of a limit or margin for it. The squares of larger ones could
+overflow.
+"""
 
 
 class ExperimentPhase(StrEnum):
@@ -171,6 +175,15 @@ class TunedValue(StatusModel):
     """True if the value is at the edge of its range, so that a better value may lie outside."""
 
 
+class TuningSource(StatusModel):
+    """The tuning that an arm has taken over from another Experiment."""
+
+    experiment: str
+    arm: str
+    plan: str
+    """Hash of that experiment's plan."""
+
+
 class TuningStatus(StatusModel):
     """The tuning of one arm."""
 
@@ -182,6 +195,8 @@ class TuningStatus(StatusModel):
     values: Annotated[list[TunedValue], Field(max_length=16)] = Field(default_factory=list)
     seconds: float | None = None
     failure: str = ""
+    source: TuningSource | None = None
+    """Absent if the experiment has tuned the arm itself."""
 
 
 class ControlStatus(StatusModel):
@@ -213,6 +228,10 @@ class VerdictStatus(StatusModel):
     """Smallest difference that would have been found with the probability `analysis.power`."""
     blocks: int = 0
     """Number of paired blocks behind the verdict."""
+    unequal: bool | None = None
+    """True if the measured magnitudes of the perturbation differ by more than 10 % between candidate and
+    comparator. Absent otherwise.
+    """
 
 
 class PlanEngine(StatusModel):
@@ -230,6 +249,8 @@ class PlanStatus(StatusModel):
     registered_at: datetime | None = None
     """Time at which the store had the plan. No run starts before."""
     engines: Annotated[list[PlanEngine], Field(max_length=16)] = Field(default_factory=list)
+    document: str = ""
+    """The plan as canonical JSON. `hash` is the digest of this text."""
 
 
 class ArtefactStatus(StatusModel):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from convoy_crds.experiment import Experiment, ExperimentSpec
 from convoy_crds.experiment_plan import Contrast, Direction, Prediction
 from convoy_crds.experiment_schedule import Cell, cells, combination_count, combinations
-from convoy_crds.experiment_status import BlockStatus
+from convoy_crds.experiment_status import EXPERIMENT_ENDED, BlockStatus
 from convoy_crds.perturbations import perturbation_type
 
 UNPERTURBED = "unperturbed"
@@ -47,11 +47,18 @@ class CellSummary:
         return self.samples.get((arm, outcome), Sample())
 
 
+def values_shown(experiment: Experiment) -> bool:
+    """Return True if the values of arms may be summarised. Before the end of a comparison they are not: who
+    has seen them could stop at the moment that suits a prediction.
+    """
+    return experiment.spec.sweep is not None or experiment.status.phase in EXPERIMENT_ENDED
+
+
 def summarise(experiment: Experiment) -> list[CellSummary]:
     """Return a summary of each condition, in the order of the spec. A failed block counts with the figures
-    of those runs that did not fail.
+    of those runs that did not fail. There are no samples unless `values_shown`.
     """
-    spec = experiment.spec
+    spec, shown = experiment.spec, values_shown(experiment)
     planned = spec.blocks * (1 if spec.sweep is None else combination_count(spec.sweep.parameters))
     found = {
         (cell.perturbation, cell.magnitude): CellSummary(cell, condition_title(spec, cell), planned)
@@ -60,14 +67,14 @@ def summarise(experiment: Experiment) -> list[CellSummary]:
     for block in experiment.status.blocks:
         here = found.get((block.perturbation, block.magnitude))
         if here is not None:
-            _add(here, block)
+            _add(here, block, shown)
     return list(found.values())
 
 
-def _add(summary: CellSummary, block: BlockStatus) -> None:
+def _add(summary: CellSummary, block: BlockStatus, shown: bool) -> None:
     summary.ended += 1
     summary.failed += block.failed
-    for figure in block.figures:
+    for figure in block.figures if shown else ():
         sample = summary.samples.setdefault((figure.arm, figure.outcome), Sample())
         sample.values.append(figure.value)
         sample.censored += bool(figure.censored)

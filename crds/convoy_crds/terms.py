@@ -222,6 +222,8 @@ class ConditionType:
     """Condition of Experiment: the store has the plan. No run starts before."""
     PLAN_KEPT = "PlanKept"
     """Condition of Experiment: all runs used the images of the plan. Absent before the registration."""
+    STOPPED_EARLY = "StoppedEarly"
+    """Condition of Experiment: it stopped before all blocks had ended. Absent otherwise."""
     QUALIFIED = "Qualified"
     """Condition of NodeHealth: the hardware has passed a valid sweep, and there is no evidence against the
     hardware.

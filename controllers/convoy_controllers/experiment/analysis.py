@@ -13,27 +13,31 @@ from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.experiment.names import RESULT_STEP
 from convoy_controllers.experiment.steps import StepEnd
 from convoy_crds.experiment import ExperimentSpec
-from convoy_crds.experiment_data import pack
+from convoy_crds.experiment_data import Deviation, ExperimentData, compressed, pack
 from convoy_crds.experiment_status import (
     MAX_HYPOTHESES,
     ArtefactStatus,
     ControlStatus,
     ExperimentPhase,
+    ExperimentStatus,
+    PlanStatus,
     StepRecord,
     Verdict,
     VerdictStatus,
 )
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.terms import ENGINE_ANALYSIS
+from convoy_crds.terms import ENGINE_ANALYSIS, ConditionType
 
 _MAX_CONTROL_MESSAGE = 256
+_DEVIATES = ((ConditionType.STOPPED_EARLY, "True"), (ConditionType.PLAN_KEPT, "False"))
+"""Conditions that show a deviation from the plan, and their status in that case."""
 
 
 class MalformedResult(ValueError):
     """The analysis has left a result that does not have the agreed form."""
 
 
-def advance(draft: Draft) -> None:
+def advance(draft: Draft, plan: PlanStatus) -> None:
     """Analyse the ended blocks, and end the experiment with the verdicts."""
     if not draft.status.blocks:
         reason, why = Reasons.NOTHING_TO_ANALYSE, draft.status.internal.stopped
@@ -41,7 +45,7 @@ def advance(draft: Draft) -> None:
         return
     if not storage.ready(draft, ExperimentPhase.ANALYSING):
         return
-    end = steps.advance(draft, RESULT_STEP, ENGINE_ANALYSIS, params(draft))
+    end = steps.advance(draft, RESULT_STEP, ENGINE_ANALYSIS, params(draft, plan))
     if end is None:
         _show(draft)
         return
@@ -56,16 +60,18 @@ def advance(draft: Draft) -> None:
     draft.end(ExperimentPhase.FAILED, reason, reason.format(job=end.job, why=why))
 
 
-def params(draft: Draft) -> dict[str, Any]:
+def params(draft: Draft, plan: PlanStatus) -> dict[str, Any]:
     """Return the parameters of the analysis: the plan, and all data."""
-    plan = draft.status.plan
-    engines = plan.engines if plan is not None else []
-    return {
-        "action": "analyse",
-        "plan": registration.document(draft.observed, engines),
-        "blocks": [one.to_dict() for one in pack(draft.spec, draft.status.blocks)],
-        "tuning": [one.to_dict() for one in draft.status.tuning],
-    }
+    data = ExperimentData(
+        blocks=pack(draft.spec, draft.status.blocks),
+        tuning=[one.to_dict() for one in draft.status.tuning],
+        deviations=[
+            Deviation(reason=one.reason, message=one.message)
+            for one in draft.status.conditions
+            if (one.type, one.status) in _DEVIATES
+        ],
+    )
+    return {"action": "analyse", "plan": registration.registered_plan(plan), "data": compressed(data)}
 
 
 def controls(result: Mapping[str, Any]) -> list[ControlStatus]:
@@ -82,11 +88,11 @@ def controls(result: Mapping[str, Any]) -> list[ControlStatus]:
 
 def verdicts(spec: ExperimentSpec, result: Mapping[str, Any]) -> list[VerdictStatus]:
     """Return the verdicts in the result of an analysis. Raises MalformedResult."""
-    return [_verdict(spec, row) for row in _rows(result, "verdicts", 9)]
+    return [_verdict(spec, row) for row in _rows(result, "verdicts", 10)]
 
 
 def _verdict(spec: ExperimentSpec, row: Sequence[Any]) -> VerdictStatus:
-    number, magnitude, verdict, effect, low, high, p, minimum_effect, blocks = row
+    number, magnitude, verdict, effect, low, high, p, minimum_effect, blocks, unequal = row
     try:
         prediction = (spec.predictions or [])[_index(number)]
         named = next((one for one in spec.perturbations or () if one.name == prediction.perturbation), None)
@@ -101,6 +107,7 @@ def _verdict(spec: ExperimentSpec, row: Sequence[Any]) -> VerdictStatus:
             p=p,
             minimum_effect=minimum_effect,
             blocks=blocks,
+            unequal=bool(unequal) or None,
         )
     except (IndexError, TypeError, ValueError, ValidationError) as error:
         raise MalformedResult(f"a verdict is {str(list(row))[:80]}") from error
@@ -126,22 +133,30 @@ def _conclude(draft: Draft, end: StepEnd) -> None:
     digest, valid = result.get("digest"), result.get("valid")
     if not isinstance(digest, str) or not isinstance(valid, bool):
         raise MalformedResult("digest or valid is missing")
-    status.controls, status.verdicts = controls(result), verdicts(draft.spec, result) if valid else []
+    failed = status.internal.stopped == Reasons.TOO_MANY_FAILED_BLOCKS.name
+    status.controls = controls(result)
+    status.verdicts = verdicts(draft.spec, result) if valid and not failed else []
     status.artefact = ArtefactStatus(store=draft.spec.store, job_uid=end.uid, digest=digest)
-    counts = Counter(one.verdict for one in status.verdicts)
-    status.summary = ", ".join(f"{counts[one]} {one.value}" for one in Verdict if counts[one])
+    status.summary = _summary(status)
     facts: dict[str, Any] = {"store": draft.spec.store, "name": draft.name}
-    if status.internal.stopped == Reasons.TOO_MANY_FAILED_BLOCKS.name:
+    if failed:
         draft.end(ExperimentPhase.FAILED, Reasons.TOO_MANY_FAILED_BLOCKS, stops.too_many_failed(draft))
     elif valid:
         summary = status.summary or f"{len(status.blocks)} blocks have ended"
         message = Reasons.VERDICTS_READY.format(summary=summary, **facts)
         draft.end(ExperimentPhase.SUCCEEDED, Reasons.VERDICTS_READY, message)
     else:
-        failed = next((one for one in status.controls if not one.passed), None)
-        names = {"control": failed.name if failed else "", "why": failed.message if failed else ""}
+        broken = next((one for one in status.controls if not one.passed), None)
+        names = {"control": broken.name if broken else "", "why": broken.message if broken else ""}
         message = Reasons.CONTROL_FAILED.format(**names, **facts)
         draft.end(ExperimentPhase.INVALID, Reasons.CONTROL_FAILED, message)
+
+
+def _summary(status: ExperimentStatus) -> str:
+    """Return the numbers of verdicts, and the fact that the experiment stopped early."""
+    counts = Counter(one.verdict for one in status.verdicts)
+    found = ", ".join(f"{counts[one]} {one.value}" for one in Verdict if counts[one])
+    return f"{found}; stopped early" if found and status.internal.stopped else found
 
 
 def _show(draft: Draft) -> None:

@@ -13,7 +13,7 @@ from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.experiment.observed import Observed
 from convoy_controllers.plan import Plan
 from convoy_crds.experiment_schedule import schedule
-from convoy_crds.experiment_status import ExperimentPhase
+from convoy_crds.experiment_status import ExperimentPhase, PlanStatus
 from convoy_crds.reasons.catalogue import Reasons
 
 
@@ -26,24 +26,23 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if experiment.metadata.deletion_timestamp is not None:
         return Plan()
     draft = Draft(observed, now)
-    if experiment.status.plan is None:
+    if draft.status.plan is None:
         registration.fix(draft)
     elif not draft.ended:
-        _advance(draft)
+        _advance(draft, draft.status.plan)
     if draft.ended:
         cleanup.all_runs(draft)
     return draft.plan()
 
 
-def _advance(draft: Draft) -> None:
+def _advance(draft: Draft, plan: PlanStatus) -> None:
     """Go on with the registration, the tuning, the blocks or the analysis."""
-    plan = draft.status.plan
     cleanup.replaced_attempts(draft)
     registration.keep_engines(draft)
-    draft.edited = plan is not None and registration.is_edited(draft, plan)
-    ready = plan is not None and registration.advance(draft, plan) and tuning.advance(draft)
+    draft.edited = registration.is_edited(draft, plan)
+    ready = registration.advance(draft, plan) and tuning.advance(draft)
     if ready and running.advance(draft, schedule(draft.spec)):
-        analysis.advance(draft)
+        analysis.advance(draft, plan)
     if not draft.ended:
         _show_obstacles(draft)
 

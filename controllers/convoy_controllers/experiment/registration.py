@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from convoy_controllers.experiment import blocks, checks, steps, storage, tuning, validity
@@ -9,7 +10,8 @@ from convoy_controllers.experiment.children import used_engines
 from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.experiment.names import PLAN_STEP
 from convoy_controllers.experiment.observed import Observed
-from convoy_crds.experiment_hash import plan_document, plan_hash
+from convoy_crds.experiment import MUTABLE, ExperimentSpec
+from convoy_crds.experiment_hash import canonical, plan_document, plan_hash
 from convoy_crds.experiment_schedule import schedule
 from convoy_crds.experiment_status import ExperimentPhase, PlanEngine, PlanStatus, StepRecord
 from convoy_crds.reasons.catalogue import Reasons
@@ -26,9 +28,10 @@ def engines(observed: Observed) -> list[PlanEngine]:
     ]
 
 
-def document(observed: Observed, registered: list[PlanEngine]) -> dict[str, Any]:
-    """Return the plan document."""
-    return plan_document(observed.experiment.metadata.name, observed.spec, registered)
+def registered_plan(plan: PlanStatus) -> dict[str, Any]:
+    """Return the plan document as it was registered."""
+    found: dict[str, Any] = json.loads(plan.document)
+    return found
 
 
 def fix(draft: Draft) -> None:
@@ -44,7 +47,10 @@ def fix(draft: Draft) -> None:
         return
     registered = engines(draft.observed)
     draft.condition(ConditionType.VALID, True, Reasons.ACCEPTED, Reasons.ACCEPTED.message)
-    draft.status.plan = PlanStatus(hash=plan_hash(document(draft.observed, registered)), engines=registered)
+    document = plan_document(draft.name, draft.observed.spec, registered)
+    draft.status.plan = PlanStatus(
+        hash=plan_hash(document), engines=registered, document=canonical(document).decode()
+    )
     draft.status.start_time = draft.now
     draft.status.tuning = list(tuning.all_reused(draft.observed))
     blocks.summarize(draft, schedule(draft.spec))
@@ -62,7 +68,7 @@ def advance(draft: Draft, plan: PlanStatus) -> bool:
         return True
     if not storage.ready(draft, ExperimentPhase.REGISTERING):
         return False
-    params = {"action": "register", "plan": document(draft.observed, plan.engines)}
+    params = {"action": "register", "plan": registered_plan(plan)}
     end = steps.advance(draft, PLAN_STEP, ENGINE_ANALYSIS, params)
     if end is None:
         _show(draft)
@@ -105,8 +111,13 @@ def keep_engines(draft: Draft) -> None:
 def is_edited(draft: Draft, plan: PlanStatus) -> bool:
     """Return True if the spec is not the registered one. The API server refuses most edits, but cannot see
     all changes inside of templates and parameters.
+
+    A field that is absent from the plan has its default. So a field that a later version of the kind adds
+    is no edit.
     """
-    return plan_hash(document(draft.observed, plan.engines)) != plan.hash
+    registered = ExperimentSpec.model_validate(registered_plan(plan)["spec"])
+    mutable = {field: getattr(draft.spec, field) for field in MUTABLE}
+    return registered.model_copy(update=mutable) != draft.spec
 
 
 def _show(draft: Draft) -> None:

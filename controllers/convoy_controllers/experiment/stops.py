@@ -11,20 +11,22 @@ from convoy_crds.experiment_schedule import Block
 from convoy_crds.experiment_status import BlockStatus, RunStatus
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
 
 
 def enforce(draft: Draft, schedule: Sequence[Block]) -> None:
     """Stop all runs if there is a reason to. A block in which a run has ended gets a row, so that no result
     is lost.
     """
-    internal, found = draft.status.internal, _reason(draft)
-    if found is not None and not internal.stopped:
+    internal, left = draft.status.internal, blocks.open_blocks(draft, schedule)
+    if not internal.stopped and (found := _reason(draft, len(schedule))) is not None and left:
         internal.stopped = found[0].name
         draft.event(*found)
+        draft.condition(ConditionType.STOPPED_EARLY, True, *found)
     if not internal.stopped:
         return
     known = blocks.records(draft)
-    for block in blocks.open_blocks(draft, schedule):
+    for block in left:
         of_block = {label: known.get((block.id, label)) for label in block.labels}
         keep = any(map(_has_result, of_block.values()))
         for record in of_block.values():
@@ -44,18 +46,19 @@ def too_many_failed(draft: Draft) -> str:
     return reason.format(failed=len(failed), limit=limit, block=failed[-1].id, arm=last.arm, why=why)
 
 
-def _reason(draft: Draft) -> tuple[Reason, str] | None:
-    """Return the reason to stop, and its message; None if runs may start."""
+def _reason(draft: Draft, planned: int) -> tuple[Reason, str] | None:
+    """Return the reason to stop, and its message; None if runs may start. `planned`: number of blocks."""
     spec, start = draft.spec, draft.status.start_time
+    facts = {"done": len(draft.status.blocks), "all": planned}
     if message := too_many_failed(draft):
         return Reasons.TOO_MANY_FAILED_BLOCKS, message
     if spec.stop:
-        return Reasons.EXPERIMENT_STOPPED, Reasons.EXPERIMENT_STOPPED.message
+        return Reasons.EXPERIMENT_STOPPED, Reasons.EXPERIMENT_STOPPED.format(**facts)
     if spec.active_deadline_seconds is not None and start is not None:
         left = (start + timedelta(seconds=spec.active_deadline_seconds) - draft.exact).total_seconds()
         if left <= 0:
             reason = Reasons.EXPERIMENT_DEADLINE
-            return reason, reason.format(seconds=spec.active_deadline_seconds)
+            return reason, reason.format(seconds=spec.active_deadline_seconds, **facts)
         draft.requeue(left)
     return None
 

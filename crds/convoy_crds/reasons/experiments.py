@@ -77,12 +77,15 @@ class ExperimentReasons:
         warning=True,
     )
     EXPERIMENT_STOPPED = Reason(
-        "ExperimentStopped", "spec.stop is true: no further run starts, and the ended blocks are analysed"
+        "ExperimentStopped",
+        "spec.stop became true after {done} of {all} blocks: no further run starts, and the ended blocks are "
+        "analysed. The p-values hold only if nobody who had seen values chose this moment",
+        warning=True,
     )
     EXPERIMENT_DEADLINE = Reason(
         "ExperimentDeadlineExceeded",
-        "the experiment took longer than spec.activeDeadlineSeconds={seconds} s: no further run starts, and "
-        "the ended blocks are analysed",
+        "the experiment took longer than spec.activeDeadlineSeconds={seconds} s. {done} of {all} blocks have "
+        "ended and are analysed; no further run starts",
         warning=True,
     )
     NOTHING_TO_ANALYSE = Reason(

@@ -85,12 +85,13 @@ def test_status_of_a_running_experiment_names_no_verdict(convoy: Run) -> None:
     text = convoy(experiment(**RUNNING), "status", "trial")[0].output
     assert "Running, 4/6 blocks" in text
     assert "verdicts" not in text and "CheckpointStore" not in text and "controls" not in text
+    assert "medians" not in text and rows(text, "fast") == []
 
 
 def test_status_before_the_operator_has_seen_it(convoy: Run) -> None:
     text = convoy(experiment(), "status", "trial")[0].output
     assert text.startswith("experiment/trial: no operator has reconciled this object; ")
-    assert rows(text, "fast") == ["fast Candidate -"] * 2
+    assert rows(text, "fast") == [] and "lag 60 s: 0 of 3 blocks\n" in text
 
 
 def test_status_without_a_name_lists_all(convoy: Run) -> None:

@@ -19,9 +19,9 @@ def block(number: int, figures: dict[str, float], **more: Any) -> dict[str, Any]
     return {"id": number, "repetition": number, "seed": number, "figures": shown, **more}
 
 
-def experiment(blocks: list[dict[str, Any]], **spec: Any) -> Experiment:
+def experiment(blocks: list[dict[str, Any]], phase: str = "Succeeded", **spec: Any) -> Experiment:
     made = make_experiment(**spec).to_dict()
-    return Experiment.model_validate({**made, "status": {"blocks": blocks}})
+    return Experiment.model_validate({**made, "status": {"blocks": blocks, "phase": phase}})
 
 
 def test_every_condition_has_its_blocks_and_medians() -> None:
@@ -41,6 +41,11 @@ def test_every_condition_has_its_blocks_and_medians() -> None:
     assert plain.sample("hpa", "late").values == [5.0, 6.0]
     assert short.sample("fast", "late").median is None
     assert (long.sample("hpa", "late").censored, long.sample("fast", "late").censored) == (1, 0)
+
+
+def test_values_of_a_comparison_are_not_summarised_before_its_end() -> None:
+    (plain,) = summarise(experiment([block(0, {"fast": 1.0, "hpa": 5.0})], phase="Running"))
+    assert (plain.ended, plain.samples) == (1, {})
 
 
 def test_a_block_of_an_unknown_condition_is_left_out() -> None:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_data import Deviation
 from convoy_crds.experiment_hash import plan_hash
 from convoy_crds.experiment_plan import Contrast
 from convoy_crds.experiment_schedule import combinations, schedule
 from convoy_crds.experiment_status import BlockStatus, TuningStatus, Verdict
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_workloads.experiments import effects, power
 from convoy_workloads.experiments.controls import controls
 from convoy_workloads.experiments.deviations import check_blocks, deviations
@@ -31,7 +33,7 @@ from convoy_workloads.experiments.result import (
     HypothesisResult,
     Result,
 )
-from convoy_workloads.experiments.verdicts import Estimate, decide, only_bounds, words
+from convoy_workloads.experiments.verdicts import Estimate, decide, only_bounds, unequal_words, words
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,6 @@ class Decision:
     verdict: Verdict | None
     reason: str
     sensitivity: str = ""
-
-
-INVALID = Decision(None, "the experiment is invalid, because a control failed")
 
 
 @dataclass(frozen=True)
@@ -98,12 +97,15 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def analyse(
-    plan: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], tuning: Sequence[Mapping[str, Any]] = ()
+    plan: Mapping[str, Any],
+    blocks: Sequence[Mapping[str, Any]],
+    tuning: Sequence[Mapping[str, Any]] = (),
+    recorded: Sequence[Mapping[str, Any]] = (),
 ) -> Result:
     """Return the result of an experiment.
 
-    `plan`: the plan document. `blocks` and `tuning`: rows of the Experiment's status. Raises DataMismatch if
-    the blocks do not belong to the plan.
+    `plan`: the plan document. `blocks` and `tuning`: rows of the Experiment's status. `recorded`: deviations
+    from the plan that the operator has seen. Raises DataMismatch if the blocks do not belong to the plan.
     """
     spec = ExperimentSpec.model_validate(plan["spec"])
     ended = sorted((BlockStatus.model_validate(one) for one in blocks), key=lambda one: one.id)
@@ -112,10 +114,13 @@ def analyse(
     observations = Observations(ended)
     found = controls(spec, ended, observations) if spec.sweep is None else ()
     valid = all(one.passed for one in found)
+    seen = [Deviation.model_validate(one) for one in recorded]
+    void = _void(valid, seen)
     return Result(
         experiment=plan["name"],
         plan_hash=plan_hash(plan),
         valid=valid,
+        void=void,
         alpha=spec.analysis.alpha,
         power=spec.analysis.power,
         blocks=BlockCounts(
@@ -124,10 +129,11 @@ def analyse(
         controls=[
             ControlResult(name=one.name, passed=one.passed, message=one.message) for one in found
         ],
-        hypotheses=_hypotheses(spec, observations, valid),
+        hypotheses=_hypotheses(spec, observations, void),
         levels=levels(spec, observations, _labels(spec)),
         tuning=tuned,
         flags=list(flags(spec, tuned)),
+        recorded=[str(one) for one in seen],
         deviations=list(deviations(spec, ended)),
         failures=[
             Failure(block=block.id, arm=one.arm, reason=one.reason, message=one.message)
@@ -137,13 +143,22 @@ def analyse(
     )  # fmt: skip
 
 
+def _void(valid: bool, recorded: Sequence[Deviation]) -> str:
+    """Return the reason why there are no verdicts; an empty text if there are."""
+    if not valid:
+        return "the experiment is invalid, because a control failed"
+    reason = Reasons.TOO_MANY_FAILED_BLOCKS
+    failed = next((one for one in recorded if one.reason == reason.name), None)
+    return f"the experiment failed: {failed.message}" if failed is not None else ""
+
+
 def _labels(spec: ExperimentSpec) -> list[str]:
     if spec.sweep is None:
         return [arm.name for arm in spec.arms]
     return [str(number) for number in range(len(combinations(spec.sweep.parameters)))]
 
 
-def _hypotheses(spec: ExperimentSpec, observations: Observations, valid: bool) -> list[HypothesisResult]:
+def _hypotheses(spec: ExperimentSpec, observations: Observations, void: str) -> list[HypothesisResult]:
     tested = hypotheses(spec)
     family = Family(spec, len(tested))
     paired = [pairs(observations, one) for one in tested]
@@ -154,13 +169,14 @@ def _hypotheses(spec: ExperimentSpec, observations: Observations, valid: bool) -
         differences = paired[number].differences
         estimate = family.estimate(hypothesis, differences, adjusted[number])
         minimum = family.minimum_effect(hypothesis, differences)
-        decision = INVALID
-        if valid:
+        decision = Decision(None, void)
+        if not void:
             collapsed, blind = collapse(spec, observations, hypothesis), only_bounds(paired[number])
             verdict = decide(hypothesis, estimate, spec.analysis.alpha, collapsed)
             if blind and not collapsed:
                 verdict = Verdict.UNDECIDED
-            decision = Decision(verdict, collapsed or blind or words(hypothesis, estimate, verdict, minimum))
+            why = collapsed or blind or words(hypothesis, estimate, verdict, minimum)
+            decision = Decision(verdict, why + unequal_words(hypothesis, paired[number]))
             if not (collapsed or blind):
                 data = (hypothesis, paired[number], raw)
                 decision = replace(decision, sensitivity=_sensitivity(family, number, data, verdict))
@@ -207,6 +223,9 @@ def _result(
         sensitivity=decision.sensitivity,
         blocks=estimate.blocks,
         failed=list(found.failed),
+        achieved_candidate=found.achieved_first,
+        achieved_comparator=found.achieved_second,
+        unequal=found.unequal,
         censored_candidate=found.censored_first,
         censored_comparator=found.censored_second,
         effect=estimate.effect,

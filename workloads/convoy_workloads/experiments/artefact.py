@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_data import ExperimentData, unpack
 from convoy_crds.experiment_hash import canonical
 from convoy_workloads.experiments.analysis import analyse
 from convoy_workloads.experiments.report_html import html
@@ -31,14 +33,21 @@ def plan_files(plan: Mapping[str, Any]) -> dict[str, bytes]:
     return {PLAN_FILE: canonical(plan), PLAN_STATEMENT: plan_statement(plan)}
 
 
+def analysed(plan: Mapping[str, Any], data: ExperimentData) -> tuple[Result, dict[str, bytes]]:
+    """Return the result of the analysis, and all files of the finished experiment."""
+    blocks = unpack(ExperimentSpec.model_validate(plan["spec"]), data.blocks)
+    deviations = [one.to_dict() for one in data.deviations]
+    return result_files(plan, [one.to_dict() for one in blocks], data.tuning, deviations)
+
+
 def result_files(
-    plan: Mapping[str, Any], blocks: Rows, tuning: Rows, drawn: bool = True
+    plan: Mapping[str, Any], blocks: Rows, tuning: Rows, deviations: Rows = (), drawn: bool = True
 ) -> tuple[Result, dict[str, bytes]]:
     """Return the result of the analysis, and all files of the finished experiment. `drawn`: False to leave
     the plots of the page empty.
     """
-    result = analyse(plan, blocks, tuning)
-    data = {"blocks": list(blocks), "tuning": list(tuning)}
+    result = analyse(plan, blocks, tuning, deviations)
+    data = {"blocks": list(blocks), "tuning": list(tuning), "deviations": list(deviations)}
     return result, {
         **plan_files(plan),
         DATA_FILE: canonical(data),

@@ -11,9 +11,7 @@ from convoy_crds.experiment_schedule import Block, Cell, schedule
 from convoy_crds.experiment_status import BlockStatus
 from convoy_crds.perturbations import perturbation_type
 from convoy_workloads.experiments.hypotheses import condition
-
-TOLERANCE = 0.1
-"""Largest relative difference between the asked and the achieved magnitude that needs no remark."""
+from convoy_workloads.experiments.paired import MAGNITUDE_TOLERANCE
 
 
 def check_blocks(spec: ExperimentSpec, blocks: Sequence[BlockStatus]) -> None:
@@ -75,7 +73,7 @@ def _achieved(blocks: Sequence[BlockStatus]) -> Iterator[str]:
     for block in sorted(blocks, key=lambda one: one.id):
         for one in block.achieved:
             asked = block.magnitude
-            if asked is not None and not math.isclose(one.magnitude, asked, rel_tol=TOLERANCE):
+            if asked is not None and not math.isclose(one.magnitude, asked, rel_tol=MAGNITUDE_TOLERANCE):
                 where = condition_of(block)
                 yield f"block {block.id}: {where} reached {one.magnitude:g} in arm {one.arm}"
 

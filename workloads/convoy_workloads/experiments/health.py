@@ -61,9 +61,9 @@ def _naive(
 
 
 def flags(spec: ExperimentSpec, tuning: Sequence[TuningStatus]) -> tuple[str, ...]:
-    """Return remarks about the tuning that a reader must know."""
+    """Return remarks about the requests and the tuning that a reader must know."""
     known = {one.arm: one for one in tuning}
-    found = []
+    found = [*_load_flags(spec)]
     compared = {one.comparator for one in spec.predictions or ()}
     for arm in spec.arms:
         if arm.name in compared and arm.tuning is None and arm.role is ArmRole.COMPARATOR:
@@ -73,6 +73,16 @@ def flags(spec: ExperimentSpec, tuning: Sequence[TuningStatus]) -> tuple[str, ..
         if arm.tuning is not None and arm.name in known:
             found += _tuning_flags(arm.tuning.trials, known[arm.name])
     return tuple(found)
+
+
+def _load_flags(spec: ExperimentSpec) -> Iterator[str]:
+    """Yield a remark for each arm that gets other requests than the first one."""
+    loaded = [one for one in spec.arms if one.load is not None and one.role is not ArmRole.POSITIVE_CONTROL]
+    for arm in loaded[1:]:
+        first, other = loaded[0].load or {}, arm.load or {}
+        names = sorted(name for name in first.keys() | other.keys() if first.get(name) != other.get(name))
+        if names:
+            yield f"arms {loaded[0].name} and {arm.name} get different requests: load.{', load.'.join(names)}"
 
 
 def _tuning_flags(planned: int, tuning: TuningStatus) -> Iterator[str]:

@@ -6,10 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from convoy_crds.experiment_schedule import Cell
-from convoy_crds.experiment_status import BlockStatus
-
-LARGEST = 1e100
-"""Largest absolute value that counts as observed. The squares of larger ones could overflow."""
+from convoy_crds.experiment_status import MAX_VALUE, BlockStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +19,19 @@ class Observed:
 
 
 class Observations:
-    """All observed values. A value that is not finite, or beyond LARGEST, counts as not observed."""
+    """All observed values. A value that is not finite, or beyond MAX_VALUE, counts as not observed."""
 
     def __init__(self, blocks: Iterable[BlockStatus]) -> None:
         self._values: dict[tuple[Cell, int, str, str], Observed] = {}
         self._repetitions: dict[Cell, dict[int, None]] = {}
+        self._achieved: dict[tuple[Cell, int, str], float] = {}
         for block in sorted(blocks, key=lambda one: (one.repetition, one.id)):
             cell = Cell(block.perturbation, block.magnitude)
             self._repetitions.setdefault(cell, {})[block.repetition] = None
+            for measured in block.achieved:
+                self._achieved[cell, block.repetition, measured.arm] = measured.magnitude
             for one in block.figures:
-                if abs(one.value) <= LARGEST:
+                if abs(one.value) <= MAX_VALUE:
                     key = (cell, block.repetition, one.arm, one.outcome)
                     # -0.0 becomes 0.0, as in the canonical JSON of the data.
                     self._values[key] = Observed(one.value + 0.0, bool(one.censored))
@@ -39,6 +39,10 @@ class Observations:
     def get(self, cell: Cell, repetition: int, arm: str, outcome: str) -> Observed | None:
         """Return a value; None if the run failed or did not take place."""
         return self._values.get((cell, repetition, arm, outcome))
+
+    def achieved(self, cell: Cell, repetition: int, arm: str) -> float | None:
+        """Return the measured magnitude of the perturbation in a run; None if it was not measured."""
+        return self._achieved.get((cell, repetition, arm))
 
     def repetitions(self, cell: Cell) -> tuple[int, ...]:
         """Return the repetitions whose block under this condition has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from convoy_workloads.experiments.observations import Observations, Observed
 
 ROUNDING = 1e-12
 """Largest relative difference that counts as an error of rounding."""
+MAGNITUDE_TOLERANCE = 0.1
+"""Largest relative difference of two magnitudes that needs no remark."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,17 @@ class Pairs:
     """Repetitions that ended without one of the values, because a run failed."""
     censored_first: int
     censored_second: int
+    achieved_first: float | None = None
+    """Mean of the measured magnitudes of the perturbation in the first arm; None if none was measured."""
+    achieved_second: float | None = None
+
+    @property
+    def unequal(self) -> bool:
+        """Return True if the perturbation has disturbed one arm more than the other."""
+        first, second = self.achieved_first, self.achieved_second
+        if first is None or second is None:
+            return False
+        return not math.isclose(first, second, rel_tol=MAGNITUDE_TOLERANCE)
 
 
 def pairs(observations: Observations, hypothesis: Hypothesis) -> Pairs:
@@ -64,8 +78,9 @@ def arm_pairs(
         ]
         values.append((repetition, _value(known[0]), _value(known[1]), _scale(known)))
     factor = sign(outcome)
+    complete = [repetition for repetition, *_ in values]
     return Pairs(
-        repetitions=tuple(repetition for repetition, *_ in values),
+        repetitions=tuple(complete),
         first=tuple(one for _, one, _, _ in values),
         second=tuple(other for _, _, other, _ in values),
         differences=tuple(
@@ -74,7 +89,18 @@ def arm_pairs(
         failed=tuple(failed),
         censored_first=censored[0],
         censored_second=censored[1],
+        achieved_first=_mean_achieved(observations, cells[-1], complete, first),
+        achieved_second=_mean_achieved(observations, cells[-1], complete, second),
     )
+
+
+def _mean_achieved(
+    observations: Observations, cell: Cell, repetitions: Sequence[int], arm: str
+) -> float | None:
+    """Return the mean of the measured magnitudes of an arm; None if none was measured."""
+    measured = [observations.achieved(cell, repetition, arm) for repetition in repetitions]
+    known = [one for one in measured if one is not None]
+    return math.fsum(known) / len(known) if known else None
 
 
 def pooled_differences(

@@ -12,27 +12,37 @@ from convoy_workloads.simulators import plan_check
 
 
 def power_problem(spec: ExperimentSpec) -> str:
-    """Return the reason why no verdict is possible with the plan's number of blocks; an empty text if one
-    is.
+    """Return the reason why some predictions can never be decided with the plan's number of blocks; an empty
+    text if all can.
+
+    Holm's correction tests the smallest p-value at alpha / m, and the k-th one at alpha / (m - k + 1). Tests
+    with one side reach the smaller p-values. So those with two sides may come last.
     """
-    family, alpha = hypotheses(spec), spec.analysis.alpha
-    if not family:
-        return ""
-    one_sided = any(one.one_sided for one in family)
-    blocks, resamples, enough = spec.blocks, spec.analysis.resamples, alpha / len(family)
-    smallest = power.floor(blocks, one_sided, resamples)
+    family = hypotheses(spec)
+    sided = sum(one.one_sided for one in family)
+    found = _undecided(spec, len(family), one_sided=True) if sided else ""
+    if found or sided == len(family):
+        return found
+    return _undecided(spec, len(family) - sided, one_sided=False)
+
+
+def _undecided(spec: ExperimentSpec, family: int, one_sided: bool) -> str:
+    """Return the reason why no test of this kind can be the first of `family` that is decided."""
+    blocks, resamples, alpha = spec.blocks, spec.analysis.resamples, spec.analysis.alpha
+    enough, smallest = alpha / family, power.floor(blocks, one_sided, resamples)
     if smallest <= enough:
         return ""
     if power.floor(blocks, one_sided) <= enough:
         path, count = "spec.analysis.resamples", f"{resamples} resamples"
-        needed = power.resamples_needed(alpha, len(family), one_sided)
+        needed = power.resamples_needed(alpha, family, one_sided)
     else:
         path, count = "spec.blocks", f"{blocks} blocks"
-        needed = power.blocks_needed(alpha, len(family), one_sided)
+        needed = power.blocks_needed(alpha, family, one_sided)
+    kind = "with one side (NotWorse)" if one_sided else "with two sides (Better, Worse)"
     return (
-        f"{path}: with {count} the smallest possible p-value is {smallest:.3g}, but {len(family)} hypotheses "
-        f"at alpha {alpha:g} need {enough:.3g} (Holm): set {path.rpartition('.')[2]} to {needed} or more, or "
-        "make fewer predictions"
+        f"{path}: with {count} the smallest possible p-value of a test {kind} is {smallest:.3g}, but "
+        f"{family} hypotheses at alpha {alpha:g} need {enough:.3g} (Holm): set {path.rpartition('.')[2]} to "
+        f"{needed} or more, or make fewer predictions"
     )
 
 

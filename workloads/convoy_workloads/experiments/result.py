@@ -44,13 +44,18 @@ class HypothesisResult(Model):
     perturbation: str
     magnitude: float | None = None
     verdict: Verdict | None = None
-    """None if the experiment is invalid."""
+    """None if the result is void."""
     reason: str
     """One sentence that explains the verdict."""
     blocks: int
     """Number of complete pairs."""
     failed: list[int]
     """Repetitions without a pair, because a run failed."""
+    achieved_candidate: float | None = None
+    """Mean of the measured magnitudes of the perturbation in the candidate's runs."""
+    achieved_comparator: float | None = None
+    unequal: bool = False
+    """True if these two differ by more than 10 %."""
     censored_candidate: int
     censored_comparator: int
     effect: float | None = None
@@ -109,6 +114,8 @@ class Result(Model):
     plan_hash: str
     valid: bool
     """False if a control failed."""
+    void: str = ""
+    """Reason why there are no verdicts; empty if there are."""
     alpha: float
     power: float
     blocks: BlockCounts
@@ -118,7 +125,10 @@ class Result(Model):
     tuning: list[TuningStatus]
     flags: list[str]
     """Remarks about the tuning of comparators."""
+    recorded: list[str]
+    """Deviations from the plan that the operator has seen, such as an early stop or another image."""
     deviations: list[str]
+    """Deviations of the data from the plan."""
     failures: list[Failure]
 
     def document(self) -> dict[str, Any]:

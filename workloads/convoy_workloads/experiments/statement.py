@@ -6,7 +6,7 @@ Both statements name the plan by the same digest. So a reader sees which plan st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from convoy_crds.experiment_hash import HASH_PREFIX, canonical, digest
@@ -17,7 +17,9 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PLAN_TYPE = "https://convoy.dev/attestation/experiment-plan/v0.1"
 RESULT_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 PLAN_FILE, DATA_FILE, RESULT_FILE = "plan.json", "data.json", "result.json"
-LIBRARIES = ("numpy", "scipy")
+CONVOY = "convoy-operator"
+LIBRARIES = (CONVOY, "numpy", "scipy")
+"""Packages whose releases a statement names."""
 
 
 def plan_statement(plan: Mapping[str, Any]) -> bytes:
@@ -46,12 +48,13 @@ def result_statement(plan: Mapping[str, Any], data: Mapping[str, Any], result: R
     ]
     warned = tests.get(Verdict.UNDECIDED, [])
     predicate = {
-        "result": "FAILED" if failed else "WARNED" if warned else "PASSED",
+        "result": "FAILED" if failed or result.void else "WARNED" if warned else "PASSED",
         "configuration": [{"name": PLAN_FILE, "digest": _in_toto(digest(plan))}],
         "passedTests": tests.get(Verdict.SUPPORTED, []),
         "warnedTests": warned,
         "failedTests": failed,
-        "libraries": {name: version(name) for name in LIBRARIES},
+        "deviations": result.recorded,
+        "libraries": {name: _release(name) for name in LIBRARIES},
     }
     subjects = {DATA_FILE: digest(data), RESULT_FILE: digest(result.document())}
     return _statement(subjects, RESULT_TYPE, predicate)
@@ -66,6 +69,13 @@ def _statement(subjects: Mapping[str, str], predicate_type: str, predicate: Mapp
             "predicate": predicate,
         }
     )
+
+
+def _release(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _in_toto(prefixed: str) -> dict[str, str]:

@@ -34,6 +34,8 @@ def summary(plan: Mapping[str, Any], result: Result) -> list[str]:
     verdicts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     if not result.valid:
         verdicts = "The experiment is INVALID, because a control failed. It has no verdicts"
+    elif result.void:
+        verdicts = f"There are no verdicts: {result.void}"
     elif not result.hypotheses:
         verdicts = "The experiment is a sweep. It makes no predictions"
     blocks = result.blocks
@@ -45,7 +47,8 @@ def summary(plan: Mapping[str, Any], result: Result) -> list[str]:
         f"- Family: {len(result.hypotheses)} hypotheses, corrected together (Holm, alpha {result.alpha:g}).",
         "- An effect is the mean paired difference of candidate and comparator; above 0 the candidate is "
         "better.",
-        *[f"- Engine {one['name']}: `{one['image']}`." for one in plan["engines"]],
+        *[f"- Engine {one['name']}: `{one['image']}` in the plan." for one in plan["engines"]],
+        *[f"- Deviation from the plan: {one}." for one in result.recorded],
     ]
 
 
@@ -57,7 +60,7 @@ def tables(plan: Mapping[str, Any], result: Result) -> list[Table]:
         found = [_verdicts(result), _controls(result), *found, _effects(result)]
         if any(one.tuning is not None for one in spec.arms):
             found.append(_tuning(spec, result))
-    found += [_list("Remarks", [*result.flags, *result.deviations], "There are none.")]
+    found += [_list("Remarks", [*result.recorded, *result.flags, *result.deviations], "There are none.")]
     found.append(_failures(result))
     return found
 

@@ -54,6 +54,17 @@ def only_bounds(found: Pairs) -> str:
     return ""
 
 
+def unequal_words(hypothesis: Hypothesis, found: Pairs) -> str:
+    """Return the end of a sentence about arms that were not disturbed equally; an empty text if they were."""
+    if not found.unequal:
+        return ""
+    candidate, comparator = hypothesis.prediction.candidate, hypothesis.prediction.comparator
+    return (
+        f"; but the perturbation reached {found.achieved_first:.3g} in {candidate} and "
+        f"{found.achieved_second:.3g} in {comparator} on average"
+    )
+
+
 def words(hypothesis: Hypothesis, estimate: Estimate, verdict: Verdict, minimum: float | None) -> str:
     """Return one sentence that explains a verdict that no collapsed comparator has caused."""
     if estimate.effect is None:

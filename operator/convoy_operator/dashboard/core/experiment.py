@@ -14,6 +14,7 @@ from convoy_crds.experiment_summary import (
     comparison_title,
     condition_title,
     summarise,
+    values_shown,
 )
 from convoy_operator.dashboard.core.formatting import ago, clock, duration, figure, job_link, serving_link
 from convoy_operator.dashboard.core.job import Fact
@@ -120,7 +121,9 @@ def note(experiment: Experiment) -> str:
     name = experiment.metadata.name
     if experiment.status.artefact is not None and experiment.status.artefact.digest:
         return f"The whole report: convoy experiment report {name} -n {experiment.metadata.namespace}"
-    return "Medians are no result: only the analysis at the end compares the arms in pairs."
+    if values_shown(experiment):
+        return "Medians are no result: only the analysis at the end compares the arms in pairs."
+    return "Medians appear at the end: who sees them before could stop when they suit a prediction."
 
 
 def condition_rows(experiment: Experiment, now: datetime) -> list[Row]:
@@ -185,7 +188,11 @@ def control_rows(experiment: Experiment) -> list[Row]:
 
 
 def median_rows(experiment: Experiment) -> list[Row]:
-    """Return the median of each arm's outcome under each condition as table rows."""
+    """Return the median of each arm's outcome under each condition as table rows. There are none before they
+    may be shown.
+    """
+    if not values_shown(experiment):
+        return []
     labels, outcomes = arm_labels(experiment.spec), experiment.spec.outcomes
     return [
         _median(cell, arm, label, (outcome.name, outcome.unit))

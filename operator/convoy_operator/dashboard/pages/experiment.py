@@ -45,7 +45,9 @@ class ExperimentPage(OneJobPage[Experiment]):
         self._controls = self._table(
             "Controls", "controls", experiment.CONTROLS, "The controls are checked at the end."
         )
-        self._medians = self._table("Medians", "medians", experiment.MEDIANS, "The experiment has no arms.")
+        self._medians = self._table(
+            "Medians", "medians", experiment.MEDIANS, "They appear when the experiment has ended."
+        )
         self._values = RowCharts("Values of all runs")
         self._failures = self._table("Failed runs", "failures", experiment.FAILURES, "No run has failed.")
         self._runs = self._table("Present runs", "runs", experiment.RUNS, "No run is in progress.")

@@ -18,10 +18,11 @@ from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.testing.builders import Crash, make_engine, make_store
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.experiment import Experiment
+from convoy_crds.experiment_data import ExperimentData, decompressed
 from convoy_crds.terms import ENGINE_ANALYSIS, ENGINE_LOAD, ENGINE_SIMULATION
 
 OPEN = {"type": "object", "additionalProperties": True}
-VERDICT = [0, None, "Supported", 1.5, 1.0, 2.0, 0.01, 0.5, 3]
+VERDICT = [0, None, "Supported", 1.5, 1.0, 2.0, 0.01, 0.5, 3, 0]
 
 
 class Lab:
@@ -144,6 +145,11 @@ class Lab:
     def params(self, name: str) -> Any:
         """Return the Engine's parameters in the manifest of a job."""
         return self.manifests[name]["spec"]["engine"]["params"]
+
+    @property
+    def data(self) -> ExperimentData:
+        """The data in the manifest of the analysis."""
+        return decompressed(self.params(self.named("-result-"))["data"])
 
     def register(self) -> None:
         """Let the experiment register its plan."""

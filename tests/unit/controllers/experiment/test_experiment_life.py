@@ -122,7 +122,7 @@ def test_the_analysis_gets_the_plan_and_all_blocks() -> None:
     lab.run_all()
     params = lab.params(lab.named("-result-"))
     assert (params["action"], plan_hash(params["plan"])) == ("analyse", lab.status.plan.hash)
-    assert [one["id"] for one in params["blocks"]] == [0, 1, 2]
+    assert [one.id for one in lab.data.blocks] == [0, 1, 2]
 
 
 def test_a_failed_control_gives_no_verdicts() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from convoy_controllers.testing.builders import make_store
 from convoy_controllers.workers.refusal import Refusal
+from convoy_crds.experiment_arm import Simulation
 
 from .labs import Lab
 
@@ -364,12 +365,13 @@ def test_a_store_that_fills_up_delays_the_analysis_and_loses_nothing() -> None:
 
 def test_an_edit_that_the_api_server_did_not_see_stops_new_runs_until_it_is_undone() -> None:
     lab = running()
-    before = lab.raw
-    lab.raw = {**before, "seed": 9}
+    before = lab.experiment.spec.arms
+    edited = before[0].model_copy(update={"simulation": Simulation(simulator="autoscaling", params={"n": 1})})
+    lab.change(arms=[edited, before[1]])
     succeed(lab, lab.active[0])
     assert (lab.status.phase, lab.status.reason) == ("Running", "PlanEdited")
     assert lab.active == []
-    lab.raw = before
+    lab.change(arms=before)
     lab.settle()
     assert lab.status.reason == "BlocksRunning"
     assert len(lab.active) == 1

@@ -177,7 +177,7 @@ def test_tuning_is_equal_for_all_arms_and_its_values_are_used() -> None:
         if "-b" in name
     }
     assert found == {("fast", 0.25), ("hpa", 0.75)}
-    assert len(lab.params(lab.named("-result-"))["tuning"]) == 2
+    assert len(lab.data.tuning) == 2
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def test_the_facts_show_plan_and_result() -> None:
     assert found["Failed blocks"] == "1 (at most 3)"
     assert found["Registered"] == "2026-01-01 12:00:00Z"
     assert experiment.note(model(**ENDED)) == "The whole report: convoy experiment report trial -n team"
-    assert "Medians are no result" in experiment.note(model(phase="Running"))
+    assert "Medians appear at the end" in experiment.note(model(phase="Running"))
+    assert "Medians are no result" in experiment.note(model(phase="Failed"))
 
 
 def test_medians_name_missing_and_censored_values() -> None:
@@ -99,8 +100,10 @@ def test_medians_name_missing_and_censored_values() -> None:
         ["lag 60 s", "fast", "Candidate", "late", "4", "1", "0"],
         ["lag 60 s", "hpa", "Comparator", "late", "8", "1", "1"],
     ]
-    running = texts(experiment.median_rows(model(phase="Running")))
-    assert [line[4:6] for line in running] == [["-", "0"]] * 4
+    failed = texts(experiment.median_rows(model(phase="Failed")))
+    assert [line[4:6] for line in failed] == [["-", "0"]] * 4
+    running = model(**{**ENDED, "phase": "Running"})
+    assert (experiment.median_rows(running), value_charts(running)) == ([], [])
 
 
 def test_blocks_and_failures_are_all_listed() -> None:

@@ -22,7 +22,7 @@ from convoy_controllers.experiment.plan import plan
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.experiment import Experiment
-from convoy_crds.experiment_data import PackedBlock, unpack
+from convoy_crds.experiment_data import decompressed
 from convoy_crds.experiment_hash import plan_hash
 from convoy_crds.experiment_status import EXPERIMENT_ENDED, ExperimentStatus
 from convoy_crds.job_result import parse_result
@@ -136,15 +136,13 @@ def _simulate(job: str, params: Mapping[str, Any]) -> Result:
 
 def _analyse(job: str, params: Mapping[str, Any]) -> Result:
     # The libraries for statistics load slowly, and an installation may lack them.
-    from convoy_workloads.experiments.artefact import plan_files, result_files  # noqa: PLC0415
+    from convoy_workloads.experiments.artefact import analysed, plan_files  # noqa: PLC0415
     from convoy_workloads.experiments.compact import compact  # noqa: PLC0415
     from convoy_workloads.experiments.register import problems, spec_of  # noqa: PLC0415
 
     registered = params["plan"]
     if params["action"] == "analyse":
-        packed = [PackedBlock.model_validate(one) for one in params["blocks"]]
-        blocks = [one.to_dict() for one in unpack(spec_of(registered), packed)]
-        result, files = result_files(registered, blocks, params["tuning"])
+        result, files = analysed(registered, decompressed(params["data"]))
         return compact(result), files
     if wrong := problems(spec_of(registered)):
         raise ValueError("; ".join(wrong))

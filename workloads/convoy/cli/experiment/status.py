@@ -13,7 +13,7 @@ from convoy.cli.experiment import tables
 from convoy.cli.show import objects_table
 from convoy.cli.table import print_table
 from convoy_crds.experiment import KIND, Experiment
-from convoy_crds.experiment_summary import summarise
+from convoy_crds.experiment_summary import summarise, values_shown
 from convoy_crds.summaries import NOT_RECONCILED
 
 
@@ -24,9 +24,10 @@ def status(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Show the progress of an experiment: the medians so far, every failure, and at the end the verdicts.
+    """Show the progress of an experiment: blocks, every failure, and at the end the medians and verdicts.
 
-    Medians are no result: only the analysis at the end compares the arms in pairs.
+    Medians are no result: only the analysis at the end compares the arms in pairs. Before the end only a
+    sweep shows them.
     """
     client = connect(namespace, context)
     if name is None:
@@ -43,10 +44,11 @@ def status(
 
 
 def print_results(experiment: Experiment) -> None:
-    """Print the medians of all conditions, the tuning, every failure, the controls and the verdicts."""
+    """Print blocks and medians of all conditions, tuning, every failure, controls and verdicts."""
     for cell in summarise(experiment):
-        typer.echo(f"\n{tables.cell_line(cell)}")
-        print_table(tables.cell_table(experiment, cell))
+        typer.echo(f"\n{tables.cell_line(cell, values_shown(experiment))}")
+        if values_shown(experiment):
+            print_table(tables.cell_table(experiment, cell))
     here = experiment.status
     for title, shown, table in (
         ("tuning", here.tuning, tables.tuning_table),

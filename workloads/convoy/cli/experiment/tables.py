@@ -35,10 +35,10 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def cell_line(cell: CellSummary) -> str:
-    """Return a line about the blocks under a condition."""
+def cell_line(cell: CellSummary, values: bool) -> str:
+    """Return a line about the blocks under a condition. `values`: True if a table of medians follows."""
     failed = f", {cell.failed} failed" if cell.failed else ""
-    return f"{cell.title}: {cell.ended} of {cell.planned} blocks{failed}; medians"
+    return f"{cell.title}: {cell.ended} of {cell.planned} blocks{failed}{'; medians' if values else ''}"
 
 
 def cell_table(experiment: Experiment, cell: CellSummary) -> Table:

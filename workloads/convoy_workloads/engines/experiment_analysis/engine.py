@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import convoy
-from convoy_crds.experiment_data import unpack
 from convoy_crds.experiment_hash import plan_hash
 from convoy_workloads.engines.experiment_analysis.file_state import EXTRA, FileState, write_files
 from convoy_workloads.engines.experiment_analysis.params import Params
 from convoy_workloads.engines.no_model import NoModel
-from convoy_workloads.experiments.artefact import plan_files, result_files
+from convoy_workloads.experiments.artefact import analysed, plan_files
 from convoy_workloads.experiments.compact import compact
 from convoy_workloads.experiments.register import problems, spec_of
 from convoy_workloads.runtime.errors import ParamsError, StoreAway
@@ -36,8 +35,7 @@ def main() -> None:
 def compute(params: Params) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the job's result and its files. Raises ParamsError if the plan must not be registered."""
     if params.action == "analyse":
-        blocks = [one.to_dict() for one in unpack(spec_of(params.plan), params.blocks)]
-        result, files = result_files(params.plan, blocks, params.tuning)
+        result, files = analysed(params.plan, params.given())
         return compact(result), files
     if found := problems(spec_of(params.plan)):
         raise ParamsError("; ".join(found))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from convoy_crds.experiment_data import PackedBlock
+from convoy_crds.experiment_data import ExperimentData, PackedBlock, decompressed
 from convoy_crds.experiment_status import MAX_BLOCKS
 
 
@@ -26,8 +26,18 @@ class Params(BaseModel):
     """The ended blocks in the short form, for `analyse`."""
     tuning: Annotated[list[dict[str, Any]], Field(max_length=16)] = []
     """Rows of the Experiment's `status.tuning`, for `analyse`."""
+    data: str = ""
+    """Blocks, tuning and deviations from the plan, compressed, instead of `blocks` and `tuning`: base64 of
+    zlib of JSON.
+    """
     folder: str = ""
     """Folder to which the files are also written; empty for none. It is for runs on your own machine."""
+
+    def given(self) -> ExperimentData:
+        """Return the data. Raises ValueError if the compressed ones are malformed."""
+        if self.data:
+            return decompressed(self.data)
+        return ExperimentData(blocks=self.blocks, tuning=self.tuning)
 
 
 if __name__ == "__main__":
