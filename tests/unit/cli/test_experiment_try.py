@@ -21,6 +21,7 @@ from convoy_controllers.children import Create
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_arm import Arm
+from convoy_crds.experiment_data import decompressed
 from convoy_crds.experiment_hash import plan_hash
 from convoy_crds.experiment_schedule import Block, schedule
 from convoy_crds.experiment_status import ExperimentPhase
@@ -73,7 +74,8 @@ def analysis(job: str, params: Any) -> Any:
     """Stand for the program of the analysis, whose libraries load slowly."""
     if params["action"] == "register":
         return {"planHash": plan_hash(params["plan"])}, {"plan.json": b"{}"}
-    return VERDICTS, {"report.html": b"", "result.json": json.dumps(params["blocks"]).encode()}
+    blocks = [one.to_dict() for one in decompressed(params["data"]).blocks]
+    return VERDICTS, {"report.html": b"", "result.json": json.dumps(blocks).encode()}
 
 
 @pytest.fixture(autouse=True)
@@ -228,7 +230,7 @@ def test_the_command_writes_the_files_and_prints_the_tables(tmp_path: Path) -> N
                       arm("hpa", "Comparator", {"name": "hpa"})],
              "predictions": [{"name": "p", "outcome": "late", "candidate": "a", "comparator": "hpa",
                               "direction": "Better"}]},
-            "spec.arms[0].type: TrainingJob needs a cluster",
+            "spec.arms[0].type is TrainingJob: only arms of type Simulation run without",
         ),
     ],
 )  # fmt: skip

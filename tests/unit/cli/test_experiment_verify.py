@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from convoy.cli.__main__ import app
 from convoy.cli.experiment import verify
 from convoy.cli.experiment.artefact import Artefact
+from convoy.client import NotFound
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_hash import digest, plan_hash
 from convoy_workloads.experiments.artefact import result_files
@@ -56,7 +57,14 @@ def test_a_changed_figure_is_found(files: Mapping[str, bytes], tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("data.json", None), ("plan.json", b"no JSON"), ("data.json", b"{}")]
+    ("name", "content"),
+    [
+        ("data.json", None),
+        ("plan.json", b"no JSON"),
+        ("data.json", b"{}"),
+        ("data.json", b"[]"),
+        ("plan.json", b'{"name": "toy", "spec": {}, "engines": [{}]}'),
+    ],
 )
 def test_files_that_cannot_be_computed_again_are_an_error(
     files: Mapping[str, bytes], tmp_path: Path, name: str, content: bytes | None
@@ -72,6 +80,36 @@ def test_a_missing_library_is_named(
     monkeypatch.setitem(sys.modules, "convoy_workloads.experiments.verify", None)
     done = run(written(tmp_path, files))
     assert done.exit_code == 1 and "pip install '.[cli,tools]'" in done.output
+
+
+def test_other_words_of_another_release_are_a_remark(files: Mapping[str, bytes], tmp_path: Path) -> None:
+    statement = json.loads(files["result.intoto.json"])
+    statement["predicate"]["libraries"]["convoy-operator"] = "0.0.9"
+    reworded = {
+        "report.md": files["report.md"].replace(b"- Family:", b"- All together:"),
+        "result.intoto.json": json.dumps(statement).encode(),
+    }
+    done = run(written(tmp_path, {**files, **reworded}))
+    assert done.exit_code == 0, done.output
+    assert "remark: release 0.0.9 of Convoy wrote the files, release " in done.output
+    assert "remark: report.md: stored '- All together:" in done.output
+    assert done.output.endswith("plan, data, result agree with their re-computation\n")
+
+
+def test_a_report_with_another_figure_is_no_remark(files: Mapping[str, bytes], tmp_path: Path) -> None:
+    forged = files["report.html"].replace(b">Supported</td>", b">Contradicted</td>")
+    assert forged != files["report.html"]
+    done = run(written(tmp_path, {**files, "report.html": forged}))
+    assert done.exit_code == 1 and "report.html: stored '<tr>" in done.output and "<svg" not in done.output
+
+
+def test_a_missing_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: Any) -> Artefact:
+        raise NotFound("experiment/toy-reprot was not found", 404)
+
+    monkeypatch.setattr(verify, "fetch", fetch)
+    assert "there is no folder 'toy-reprot', and in a cluster: experiment/toy" in run("toy-reprot").output
+    assert run("./toy").output == "error: there is no folder './toy'\n"
 
 
 def finished(files: Mapping[str, bytes], **changes: Any) -> Experiment:
@@ -92,7 +130,7 @@ def finished(files: Mapping[str, bytes], **changes: Any) -> Experiment:
 
 def test_the_order_of_the_figures_in_a_block_is_no_difference(files: Mapping[str, bytes]) -> None:
     turned = [{**one, "figures": one["figures"][::-1]} for one in BLOCKS]
-    assert verify.differences(files, finished(files, blocks=turned)) == []
+    assert verify.findings(files, finished(files, blocks=turned)).differences == []
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,31 @@ def test_missing_and_changed_reports_are_named(files: Mapping[str, bytes]) -> No
     assert "3 Contradicted" in found["report.md"].stored and "3 Supported" in found["report.md"].computed
 
 
+def test_a_sentence_in_other_words_is_told_apart_from_a_figure(files: Mapping[str, bytes]) -> None:
+    reason = json.loads(files["result.json"])["hypotheses"][0]["reason"]
+    reworded = changed(
+        files, "result.json", lambda one: one["hypotheses"][0].update(reason=f"Well, {reason}")
+    )
+    found = {one.path: one.words_only for one in verify(reworded)}
+    assert found == {"digest in result.intoto.json": False, "hypotheses.0.reason": True}
+    other = changed(files, "result.json", lambda one: one["hypotheses"][0].update(reason=f"{reason} 7"))
+    assert {one.path: one.words_only for one in verify(other)}["hypotheses.0.reason"] is False
+
+
+def test_a_malformed_statement_is_named(files: Mapping[str, bytes]) -> None:
+    for subject in ({"name": "data.json"}, {"digest": {"sha256": "00"}}, "data.json"):
+        broken = changed(files, "result.intoto.json", lambda one, new=subject: one["subject"].insert(0, new))
+        assert "result.intoto.json: subject.0: stored" in " ".join(str(one) for one in verify(broken))
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
-    [({"data.json": b"{"}, "data.json is not JSON"), ({"plan.json": None}, "plan.json is missing")],
+    [
+        ({"data.json": b"{"}, "data.json is not JSON"),
+        ({"data.json": b"{}"}, "data.json: blocks is missing or has another type than list"),
+        ({"plan.json": None}, "plan.json is missing"),
+        ({"plan.json": b"[]"}, "plan.json: name is missing"),
+    ],
 )
 def test_nothing_is_computed_without_plan_and_data(
     files: Mapping[str, bytes], broken: Mapping[str, bytes | None], message: str

@@ -12,10 +12,10 @@ DATA_FILE, RESULT_FILE = "data.json", "result.json"
 
 
 def status_differences(files: Mapping[str, bytes], status: ExperimentStatus) -> Iterator[str]:
-    """Yield a line for each block, verdict and control that differs. Raises KeyError or ValueError if a file
-    is missing or malformed.
+    """Yield a line for each block, verdict and control that differs. Raises ValueError if the data are
+    malformed. A missing or malformed result has no verdicts and no controls.
     """
-    data, result = json.loads(files[DATA_FILE]), json.loads(files[RESULT_FILE])
+    data, result = json.loads(files[DATA_FILE]), json.loads(files.get(RESULT_FILE, b"{}"))
     blocks = [BlockStatus.model_validate(row) for row in data["blocks"]]
     yield from _compared(
         "blocks",
@@ -26,13 +26,18 @@ def status_differences(files: Mapping[str, bytes], status: ExperimentStatus) -> 
         (one.prediction, one.perturbation, one.magnitude): one.verdict.value for one in status.verdicts
     }
     computed = {
-        (one["prediction"], one.get("perturbation", ""), one.get("magnitude")): one["verdict"]
-        for one in result["hypotheses"]
+        (one.get("prediction"), one.get("perturbation", ""), one.get("magnitude")): one["verdict"]
+        for one in _rows(result, "hypotheses")
         if one.get("verdict")
     }
     yield from _compared("verdicts", verdicts, computed)
-    controls = {one["name"]: one["passed"] for one in result["controls"]}
+    controls = {one.get("name"): one.get("passed") for one in _rows(result, "controls")}
     yield from _compared("controls", {one.name: one.passed for one in status.controls}, controls)
+
+
+def _rows(result: Any, name: str) -> list[dict[str, Any]]:
+    found = result.get(name) if isinstance(result, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _content(block: BlockStatus) -> dict[str, Any]:

@@ -78,11 +78,13 @@ def _read(file: Path) -> tuple[Experiment, list[Manifest]]:
     for experiment in found if not wrong else ():
         if not experiment.metadata.name:
             wrong.append("metadata.name: is required here, because the plan contains it")
-        wrong += [
-            f"spec.arms[{number}].type: {arm.type} needs a cluster; only arms of type Simulation run here"
+        others = [
+            f"spec.arms[{number}].type is {arm.type}"
             for number, arm in enumerate(experiment.spec.arms)
             if arm.type is not ArmType.SIMULATION
         ]
+        if others:
+            wrong.append(f"{', '.join(others)}: only arms of type Simulation run without a cluster")
     if wrong:
         raise Failure(f"{file}: " + "; ".join(wrong))
     return found[0], manifests
