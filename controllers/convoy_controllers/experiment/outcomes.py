@@ -14,6 +14,8 @@ from convoy_crds.reasons.reason import Reason
 
 MAX_MESSAGE = 256
 """Maximum number of characters of a failure's message."""
+MAX_SHOWN = 40
+"""Maximum number of characters of a wrong value in a message."""
 MAX_VALUE = 1e300
 """Largest absolute value of an outcome. Sums of larger ones could overflow."""
 
@@ -62,19 +64,30 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) and abs(found) <= MAX_VALUE else None
 
 
-def place(outcome: Outcome) -> str:
-    """Return a text that says where an outcome has no value."""
-    source = outcome.source
+def why_missing(outcome: Outcome, readings: Readings) -> str:
+    """Return the reason why an outcome has no value."""
+    source, raw = outcome.source, _raw(outcome, readings)
     if source.status is not None:
-        return f"status.{source.status} of the job is no number"
-    if source.load is not None:
-        return f"the load's report has no number {source.load!r}"
-    return f"the job has left no number {source.metric!r}, neither as a metric nor in its result"
+        place = f"status.{source.status} of the job"
+    elif source.load is not None:
+        place = f"{source.load!r} in the load's report"
+    else:
+        place = f"metric {source.metric!r} of the job"
+    if _is_absent(raw):
+        return f"{place} is absent or NaN"
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        return f"{place} is not between -{MAX_VALUE:g} and {MAX_VALUE:g}"
+    return f"{place} is no number, but {str(raw)[:MAX_SHOWN]!r}: name a number in spec.outcomes[].source"
+
+
+def _is_absent(raw: Any) -> bool:
+    """Return True if a run has no value at all. A text, or a number that is too large, is a wrong value."""
+    return raw is None or (isinstance(raw, float) and not math.isfinite(raw))
 
 
 def _value(outcome: Outcome, readings: Readings) -> float | None:
-    value = number(_raw(outcome, readings))
-    return outcome.censored_at if value is None else value
+    raw = _raw(outcome, readings)
+    return outcome.censored_at if _is_absent(raw) else number(raw)
 
 
 def _is_censored(outcome: Outcome, readings: Readings) -> bool:

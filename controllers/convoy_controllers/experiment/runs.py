@@ -118,7 +118,8 @@ def _finish(draft: Draft, record: RunStatus, job: ChildJob, readings: Readings) 
         return
     missing = outcomes.missing(draft.spec.outcomes, readings)
     if missing is not None:
-        fail(draft, record, Reasons.NO_VALUE, outcome=missing.name, why=outcomes.place(missing))
+        why = outcomes.why_missing(missing, readings)
+        fail(draft, record, Reasons.NO_VALUE, outcome=missing.name, why=why)
         return
     record.figures = outcomes.figures(draft.spec.outcomes, record.arm, readings)
     if record.fault is None:  # Otherwise the agent has measured it.

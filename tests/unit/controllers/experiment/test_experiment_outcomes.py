@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.experiment.outcomes import Readings, figures, missing
+from convoy_controllers.experiment.outcomes import Readings, figures, missing, why_missing
 from convoy_crds.experiment_plan import Outcome
 
 
@@ -31,3 +31,42 @@ def test_an_absent_field_may_stand_for_a_value_but_a_wrong_one_never(
 
 def test_an_absent_field_is_a_failure_otherwise() -> None:
     assert missing([outcome()], Readings({"goodput": {"seconds": {}}})) is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "readings", "why"),
+    [
+        (
+            {"status": "phase"},
+            {"status": {"phase": "Succeeded"}},
+            "status.phase of the job is no number, but",
+        ),
+        ({"status": "goodput.ratio"}, {"status": {}}, "status.goodput.ratio of the job is absent or NaN"),
+        (
+            {"metric": "best"},
+            {"status": {}, "result": {"best": "adam"}},
+            "metric 'best' of the job is no number",
+        ),
+        ({"metric": "best"}, {"status": {}, "result": {"best": True}}, "is no number, but 'True'"),
+        (
+            {"load": "p99Ms"},
+            {"status": {}, "load": {"p99Ms": 10**400}},
+            "in the load's report is not between -1e+",
+        ),
+        ({"load": "p99Ms"}, {"status": {}, "load": {"p99Ms": float("nan")}}, "is absent or NaN"),
+    ],
+)
+def test_a_missing_value_has_a_reason(source: dict[str, Any], readings: dict[str, Any], why: str) -> None:
+    one = Outcome.model_validate({"name": "x", "better": "Lower", "source": source})
+    found = Readings(**readings)
+    assert missing([one], found) is one
+    assert why in why_missing(one, found)
+
+
+def test_a_text_is_a_failure_even_if_absent_values_are_censored() -> None:
+    one = Outcome.model_validate(
+        {"name": "x", "better": "Lower", "source": {"metric": "best"}, "censoredAt": 9.0}
+    )
+    assert missing([one], Readings({}, {"best": "adam"})) is one
+    (censored,) = figures([one], "arm", Readings({}, {"best": None}))
+    assert (censored.value, censored.censored) == (9.0, True)
