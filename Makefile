@@ -168,7 +168,7 @@ bench-gpu: venv ## Probes, saves and engines on one NVIDIA GPU; writes docs/benc
 	@$(BIN)/python -m e2e.bench.report
 
 .PHONY: bench-experiments
-bench-experiments: venv ## Analysis of Experiments, faults, learned controllers; writes docs/bench/experiments.json (25 minutes).
+bench-experiments: venv binaries ## The analysis, faults, learned controllers, shipped experiments; writes docs/bench/experiments.json (3 hours).
 	@$(BIN)/python -m e2e.bench experiments
 	@$(BIN)/python -m e2e.bench.report
 

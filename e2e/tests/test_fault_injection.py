@@ -16,15 +16,14 @@ import pytest
 from convoy_agents.faults.link import HANDLE
 from convoy_agents.faults.netlink import RouteSocket
 from convoy_agents.faults.pod_processes import containers
-from convoy_crds.terms import LABEL_FAULT_INJECTION
 from e2e.cluster.cluster import Cluster
 from e2e.drive.experiments import Experiments, children
 from e2e.drive.faults import kill_processes
+from e2e.drive.faults_allowed import faults_allowed
 from e2e.drive.job_specs import own_container
 from e2e.drive.jobs import Jobs
 from e2e.drive.perturbations import MACHINE
 from e2e.drive.s3_server import checkpoint_store, s3_server
-from e2e.install import CHART, helm
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -51,19 +50,10 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) as pe
 
 
 @pytest.fixture
-def faults_allowed(cluster: Cluster) -> Iterator[None]:
+def allowed(cluster: Cluster) -> Iterator[None]:
     """Allow the agents to inject faults on all nodes, until the test's end."""
-    labels = [f"{LABEL_FAULT_INJECTION}=true", f"{LABEL_FAULT_INJECTION}-"]
-    cluster.kubectl("label", "nodes", "--all", "--overwrite", labels[0])
-    _upgrade(cluster, enabled=True)
-    yield
-    _upgrade(cluster, enabled=False)
-    cluster.kubectl("label", "nodes", "--all", labels[1])
-
-
-def _upgrade(cluster: Cluster, *, enabled: bool) -> None:
-    value = f"--set=faultInjection.enabled={str(enabled).lower()}"
-    helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", value, "--wait", "--timeout=180s")
+    with faults_allowed(cluster):
+        yield
 
 
 def spec(store: str) -> dict[str, Any]:
@@ -178,7 +168,7 @@ def link_program(jobs: Jobs) -> Iterator[None]:
         jobs.core.delete_namespaced_config_map("link", jobs.namespace)
 
 
-@pytest.mark.usefixtures("faults_allowed")
+@pytest.mark.usefixtures("allowed")
 def test_a_limited_link_slows_a_pod_and_is_gone_after_its_time_or_with_its_agent(
     cluster: Cluster, jobs: Jobs, experiments: Experiments
 ) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.engines.experiment_analysis.file_state import write_files
-from convoy_workloads.engines.orchestration.claim_rules import LAG, ClaimAnswer
+from convoy_workloads.engines.orchestration.arms import LAG
+from convoy_workloads.engines.orchestration.claim_rules import ClaimAnswer
 from convoy_workloads.engines.orchestration.params import Params
 from convoy_workloads.engines.orchestration.study import Study
 
