@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.bench.experiments.shipped import add_rows, keep
 
 from convoy_workloads.bench.figures import Figures
-from e2e.bench.experiments.shipped import add_rows, keep
 
 EFFECT = {"effect": 3.5, "low": 1.0, "high": 6.0, "verdict": "Supported", "p": 0.004, "blocks": 9}
 RESULT: dict[str, Any] = {
