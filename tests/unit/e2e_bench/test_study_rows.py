@@ -8,7 +8,8 @@ from typing import Any
 from e2e.bench.experiments.study import add_rows
 
 from convoy_workloads.bench.figures import Figures
-from convoy_workloads.engines.orchestration.claim_rules import LAG, ClaimAnswer
+from convoy_workloads.engines.orchestration.arms import LAG
+from convoy_workloads.engines.orchestration.claim_rules import ClaimAnswer
 
 
 def document(answers: Mapping[str, ClaimAnswer]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from convoy_crds.experiment_arm import ParameterType, TunedParameter
 from convoy_crds.experiment_plan import Better
 from convoy_crds.field_paths import value_at, with_value
+from convoy_workloads.simulators.perturbation import Perturbation
 from convoy_workloads.simulators.run import find, parsed, run
 from convoy_workloads.simulators.simulator import InvalidSimulation
 
@@ -47,6 +48,8 @@ class TuningPlan:
     better: Better
     seed: int
     """Seed of the sampler."""
+    perturbations: Sequence[Perturbation | None] = ()
+    """Perturbation of each block; empty for undisturbed blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Tuner:
         _check(plan)
         self.log = TuningLog()
         self._plan = plan
+        self._perturbations = plan.perturbations or [None] * len(plan.seeds)
         self._higher = plan.better is Better.HIGHER
         self._ranges = {one.path: _distribution(one) for one in plan.search}
         self._failed = optuna.trial.TrialState.FAIL
@@ -165,7 +169,10 @@ class Tuner:
         before = self.log.trials[-1].best if self.log.trials else None
         try:
             params = tuned(plan.params, values)
-            figures = tuple(run(plan.simulator, params, seed).figures[plan.figure] for seed in plan.seeds)
+            figures = tuple(
+                run(plan.simulator, params, seed, perturbation).figures[plan.figure]
+                for seed, perturbation in zip(plan.seeds, self._perturbations, strict=True)
+            )
         except InvalidSimulation as error:
             return Trial(number, values, (), None, before, str(error)[:MAX_ERROR])
         score = math.fsum(figures) / len(figures)

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from convoy.cli.manifest import parse, problems
+from convoy_workloads.engines.orchestration.arms import LAG, ROBUST
 from convoy_workloads.engines.orchestration.params import Params
 from convoy_workloads.engines.orchestration.plan import (
     ALPHA,
@@ -15,7 +16,7 @@ from convoy_workloads.engines.orchestration.plan import (
     study_hash,
     window_seeds,
 )
-from convoy_workloads.engines.orchestration.systems import SYSTEMS, System
+from convoy_workloads.engines.orchestration.systems import SYSTEMS, System, arm_names
 from convoy_workloads.experiments import register
 from convoy_workloads.simulators.run import find
 
@@ -70,3 +71,11 @@ def test_the_simulator_has_the_figures_and_perturbations_of_the_study(system: Sy
     assert system.tuned == system.outcomes[0]
     assert set(system.outcomes) == {system.primary, system.secondary}
     assert set(system.magnitudes) <= {kind.value for kind in known.perturbations}
+
+
+def test_an_arm_that_is_tuned_under_a_perturbation_stands_beside_the_experiments() -> None:
+    autoscaling = [one for one in experiments(Params()) if one.system.name == "autoscaling"]
+    for one in autoscaling:
+        assert ROBUST not in {arm["name"] for arm in one.plan["spec"]["arms"]}
+    assert ROBUST in arm_names(autoscaling[0].system)
+    assert study_document(FAST)["beside"][f"autoscaling/{ROBUST}"]["tunedUnder"] == ["ObservationLag", LAG]

@@ -8,12 +8,19 @@ from dataclasses import replace
 import pytest
 
 from convoy_workloads.engines.orchestration import ENGINE
+from convoy_workloads.engines.orchestration.arms import ROBUST, TUNED
 from convoy_workloads.engines.orchestration.engine import result
 from convoy_workloads.engines.orchestration.params import Params
-from convoy_workloads.engines.orchestration.plan import experiments, study_document, study_hash
+from convoy_workloads.engines.orchestration.plan import (
+    experiments,
+    simulation_params,
+    study_document,
+    study_hash,
+)
 from convoy_workloads.engines.orchestration.study import InvalidStudy, Study, StudyError
 from convoy_workloads.engines.orchestration.systems import SYSTEMS
 from convoy_workloads.engines.orchestration.training import shuffled, train
+from convoy_workloads.engines.orchestration.work import TuningTask, tune
 from convoy_workloads.experiments.analysis import analyse
 
 SMALL = Params.model_validate({**ENGINE.small, "blocks": 9})
@@ -94,3 +101,13 @@ def test_training_is_repeatable_and_autoscaling_trains_itself() -> None:
 
 def test_shuffled_items_are_the_same_items() -> None:
     assert sorted(shuffled(range(9), 1)) == list(range(9)) != shuffled(range(9), 1)
+
+
+def test_every_second_tuning_window_of_an_arm_may_be_perturbed() -> None:
+    system = SYSTEMS[0]
+    params = Params(seconds=600, trials=1, tuning_windows=2, iterations=1, jobs=4)
+    robust, plain = (next(arm for arm in system.arms if arm.name == name) for name in (ROBUST, TUNED))
+    body = simulation_params(system, robust, params)
+    assert simulation_params(system, plain, params) == body
+    scores = [tune(TuningTask(system, arm, params, body))["best"] for arm in (robust, plain)]
+    assert scores[0] != scores[1]

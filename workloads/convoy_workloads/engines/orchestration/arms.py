@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_workloads.engines.orchestration.params import SystemName
+from convoy_workloads.engines.orchestration.params import KindName, SystemName
 
 LEARNED, OWN, DEFAULT, TUNED = "learned", "own", "default", "tuned"
 """Names of the arms that predictions compare. `own` is the comparator of the learned system's publication."""
 COMPARED = (OWN, DEFAULT, TUNED)
 """Arms with which the learned arm is compared."""
+SECOND, ROBUST = "second", "robust"
+"""Names of further tuned comparators, about which there are no predictions."""
 SAME, BROKEN = "same", "broken"
 """Names of the controls: the learned arm again, and the learned arm with shuffled weights."""
 
@@ -29,6 +31,10 @@ class StudyArm:
     """Field `policy` of the simulator's parameters, before the tuning."""
     search: tuple[Mapping[str, Any], ...] = ()
     """The parameters that the tuning chooses."""
+    tuned_under: tuple[KindName, float] | None = None
+    """Perturbation, with its magnitude, of every second window of the tuning; None for undisturbed ones. An
+    Experiment tunes on undisturbed windows, so such an arm runs beside it and has no predictions.
+    """
 
 
 def _double(path: str, low: float, high: float, log: bool = False) -> dict[str, Any]:
@@ -43,6 +49,15 @@ def _one_of(path: str, *values: str) -> dict[str, Any]:
     return {"path": f"policy.{path}", "type": "Categorical", "values": list(values)}
 
 
+LAG = 60.0
+"""Seconds of lag at which the claim `lag` is decided: the window of a custom metric in Kubernetes, if the
+metric states none.
+"""
+_HPA_SEARCH = (
+    _double("target", 20.0, 95.0),
+    _double("tolerance", 0.0, 0.3),
+    _int("downscaleStabilizationSeconds", 0, 900),
+)
 _NETWORK = (_double("temperature", 0.0, 1.0), _double("startBias", -2.0, 2.0))
 _AUTOSCALING = (
     StudyArm(
@@ -74,14 +89,18 @@ _AUTOSCALING = (
         role="Comparator",
         text="HorizontalPodAutoscaler, tuned",
         policy={"name": "hpa"},
-        search=(
-            _double("target", 20.0, 95.0),
-            _double("tolerance", 0.0, 0.3),
-            _int("downscaleStabilizationSeconds", 0, 900),
-        ),
+        search=_HPA_SEARCH,
     ),
     StudyArm(
-        name="second",
+        name=ROBUST,
+        role="Comparator",
+        text=f"HorizontalPodAutoscaler, tuned under a lag of {LAG:g} s in half of the windows",
+        policy={"name": "hpa"},
+        search=_HPA_SEARCH,
+        tuned_under=("ObservationLag", LAG),
+    ),
+    StudyArm(
+        name=SECOND,
         role="Comparator",
         text="forecast by Holt's smoothing, tuned",
         policy={"name": "forecast"},
@@ -113,7 +132,7 @@ _DAG_SCHEDULING = (
         search=(_double("exponent", -3.0, 3.0), _double("limit", 0.1, 1.0)),
     ),
     StudyArm(
-        name="second",
+        name=SECOND,
         role="Comparator",
         text="gang scheduling, tuned",
         policy={"name": "gang"},
@@ -156,7 +175,7 @@ _ALLOCATION = (
         ),
     ),
     StudyArm(
-        name="second",
+        name=SECOND,
         role="Comparator",
         text="order and sizes by moving window (Autopilot's rule), tuned",
         policy={"name": "ordered", "order": "oldest", "sizing": {"name": "autopilot"}},

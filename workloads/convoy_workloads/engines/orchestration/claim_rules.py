@@ -4,6 +4,7 @@ the data neither show nor exclude is undecided.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +12,15 @@ from enum import StrEnum
 from convoy_crds.experiment_plan import Contrast, Direction
 from convoy_crds.experiment_status import Verdict
 from convoy_crds.perturbations import PerturbationKind
-from convoy_workloads.engines.orchestration.arms import DEFAULT, LEARNED, OWN, TUNED
+from convoy_workloads.engines.orchestration.arms import (
+    COMPARED,
+    LAG,
+    LEARNED,
+    OWN,
+    ROBUST,
+    SECOND,
+    TUNED,
+)
 from convoy_workloads.engines.orchestration.evidence import Estimated, Finished, share_left
 from convoy_workloads.engines.orchestration.systems import System
 from convoy_workloads.experiments.result import HypothesisResult
@@ -20,10 +29,8 @@ OFTEN = 0.25
 """Smallest share that counts as often."""
 SMALL = 0.1
 """Largest share of the advantage over the own comparator that counts as a vanished advantage."""
-LAG = 60.0
-"""Seconds of lag at which the claim `lag` is decided: the window of a custom metric in Kubernetes, if the
-metric states none.
-"""
+LISTED = 8
+"""Number of names that a reason lists."""
 MARGIN = 0.05
 """Loss that counts as none, as a share of the comparator's figure."""
 
@@ -44,28 +51,41 @@ Decision = tuple[ClaimAnswer, str]
 
 def reversals(valid: Sequence[Finished]) -> Decision:
     """Decide whether most predicted reversals do not occur."""
-    occurred = excluded = undecided = collapsed = 0
+    counts = {arm: Counter[Reversal]() for arm in COMPARED}
     for item in valid:
         losing = {one.comparator for one in _named(item, "gain-") if one.verdict is Verdict.CONTRADICTED}
         for one in _named(item, "reversal-"):
-            if one.comparator in losing:
-                continue
-            if one.verdict is Verdict.SUPPORTED:
-                occurred += 1
-            elif one.verdict is Verdict.COMPARATOR_COLLAPSED:
-                collapsed += 1
-            elif one.verdict is Verdict.CONTRADICTED or _loss_is_excluded(item, one):
-                excluded += 1
-            else:
-                undecided += 1
-    total = occurred + excluded + undecided + collapsed
+            if one.comparator not in losing:
+                counts[one.comparator][_reversal(item, one)] += 1
+    found = sum(counts.values(), Counter[Reversal]())
+    total = found.total()
     if not total:
         return ClaimAnswer.NOT_DECIDABLE, "the learned controllers lose to all comparators anyway"
-    text = (
-        f"of {total} predicted reversals {occurred} occur, {excluded} are excluded, {undecided} are "
-        f"undecided, and {collapsed} have a collapsed comparator"
-    )
-    return _majority(excluded, occurred, total), text
+    by_arm = "; ".join(f"{arm}: {_counted(one)}" for arm, one in counts.items() if one)
+    text = f"of {total} predicted reversals, {_counted(found)} ({by_arm})"
+    return _majority(found[Reversal.EXCLUDED], found[Reversal.OCCURS], total), text
+
+
+class Reversal(StrEnum):
+    """The outcome of a predicted reversal."""
+
+    OCCURS = "occur"
+    EXCLUDED = "are excluded"
+    UNDECIDED = "are undecided"
+    COLLAPSED = "have a collapsed comparator"
+
+
+def _reversal(item: Finished, one: HypothesisResult) -> Reversal:
+    if one.verdict is Verdict.SUPPORTED:
+        return Reversal.OCCURS
+    if one.verdict is Verdict.COMPARATOR_COLLAPSED:
+        return Reversal.COLLAPSED
+    excluded = one.verdict is Verdict.CONTRADICTED or _loss_is_excluded(item, one)
+    return Reversal.EXCLUDED if excluded else Reversal.UNDECIDED
+
+
+def _counted(found: Counter[Reversal]) -> str:
+    return ", ".join(f"{found[one]} {one.value}" for one in Reversal)
 
 
 def _majority(excluded: int, occurred: int, total: int) -> ClaimAnswer:
@@ -83,7 +103,9 @@ def diagnosis(valid: Sequence[Finished]) -> Decision:
     """Decide whether failed predictions say more about the comparator than about the learned controller."""
     collapsed = weaker = failed = undecided = 0
     for item in valid:
-        for one in _named(item, f"degrades-{OWN}"):
+        for one in _tested(item):
+            if not one.prediction.startswith("degrades-") or one.comparator != OWN:
+                continue
             if one.verdict is Verdict.COMPARATOR_COLLAPSED:
                 collapsed += 1
             elif one.verdict is Verdict.CONTRADICTED:
@@ -101,6 +123,10 @@ def diagnosis(valid: Sequence[Finished]) -> Decision:
         f"comparator degrades more than the tuned one; {undecided} more predictions are undecided"
     )
     return _seen(collapsed + weaker >= OFTEN * total), text
+
+
+LAG_ARMS = (*COMPARED, ROBUST, SECOND)
+"""Comparators of the advantage under lag. The last two have no predictions, so they decide nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +155,13 @@ def lag_rows(finished: Sequence[Finished], figure: str = "") -> list[LagRow]:
 def _lag_rows(item: Finished, figure: str) -> Iterator[LagRow]:
     for hypothesis in _named(item, f"degrades-{OWN}"):
         cells = item.cells(hypothesis.magnitude, degradation=True)
-        series = {arm: item.differences(LEARNED, arm, cells, figure) for arm in (OWN, DEFAULT, TUNED)}
+        series = {arm: item.differences(LEARNED, arm, cells, figure) for arm in LAG_ARMS}
         over = {arm: lead for arm in series if (lead := item.lead(LEARNED, arm, cells, figure)) is not None}
         shown = OWN in over and over[OWN].low > 0
         left = {
             arm: share_left(series[arm], series[OWN], 1 - item.result.alpha) if shown else None
-            for arm in (DEFAULT, TUNED)
+            for arm in LAG_ARMS
+            if arm != OWN
         }
         collapsed = tuple(
             one.comparator
@@ -188,7 +215,7 @@ def magnitude(valid: Sequence[Finished]) -> Decision:
     """Decide whether conclusions reverse with the size of a perturbation."""
     series: dict[str, list[Verdict | None]] = {}
     for item in valid:
-        for one in item.result.hypotheses:
+        for one in _tested(item):
             if one.magnitude is not None:
                 name = f"{item.result.experiment}/{one.prediction}{_direction(item, one.magnitude)}"
                 series.setdefault(name, []).append(one.verdict)
@@ -214,14 +241,16 @@ def mode(valid: Sequence[Finished]) -> Decision:
     kept = total = 0
     for item in valid:
         found: dict[tuple[str, float], dict[Contrast, bool | None]] = {}
-        for one in item.result.hypotheses:
+        for one in _tested(item):
             if one.magnitude is not None:
                 key = (one.comparator, one.magnitude)
                 found.setdefault(key, {})[one.contrast] = significantly_better(one)
         for (comparator, value), by_mode in found.items():
+            if len(by_mode) < len(Contrast):
+                continue
             answers = set(by_mode.values())
             total += 1
-            kept += len(by_mode) > 1 and len(answers) == 1 and None not in answers
+            kept += len(answers) == 1 and None not in answers
             if {True, False} <= answers:
                 opposite.append(f"{item.result.experiment}/{comparator} at {value:g}")
     return _flips(opposite, kept, total, "comparisons")
@@ -230,24 +259,27 @@ def mode(valid: Sequence[Finished]) -> Decision:
 def untuned(valid: Sequence[Finished]) -> Decision:
     """Decide whether verdicts change when the tuned comparator's controller is left untuned."""
     changed: list[str] = []
-    moved = kept = total = 0
+    better = worse = kept = total = 0
     for item in valid:
         other = untuned_arm(item.system)
-        tuned = {_key(one): one for one in item.result.hypotheses if one.comparator == TUNED}
-        for one in item.result.hypotheses:
-            if one.comparator != other:
+        tuned = {_key(one): one for one in _tested(item) if one.comparator == TUNED}
+        for one in _tested(item):
+            if one.comparator != other or _key(one) not in tuned:
                 continue
             twin = tuned[_key(one)]
             total += 1
             lead = item.lead(TUNED, other, item.cells(one.magnitude, one.contrast is Contrast.DEGRADATION))
-            moves = lead is not None and lead.differs
-            moved += moves
-            if moves and one.verdict is not twin.verdict:
+            better += lead is not None and lead.low > 0
+            worse += lead is not None and lead.high < 0
+            if lead is not None and lead.differs and one.verdict is not twin.verdict:
                 at = "" if one.magnitude is None else f" at {one.magnitude:g}"
                 changed.append(f"{item.result.experiment}/{one.prediction}{at}")
             kept += one.verdict is twin.verdict and significantly_better(one) is not None
     answer, text = _flips(changed, kept, total, "verdicts")
-    return answer, f"tuning moves {moved} of {total} effects; {text}"
+    return (
+        answer,
+        f"of {total} effects, tuning makes the comparator better in {better} and worse in {worse}; {text}",
+    )
 
 
 def untuned_arm(system: System) -> str:
@@ -270,11 +302,28 @@ def _flips(changed: Sequence[str], kept: int, total: int, what: str) -> Decision
     undecided = total - kept - len(changed)
     text = (
         f"of {total} {what}, {len(changed)} change, {kept} are kept, and {undecided} are undecided; "
-        f"changed: {', '.join(changed) or 'none'}"
+        f"changed: {_listed(changed)}"
     )
     if changed:
         return ClaimAnswer.SEEN, text
     return (ClaimAnswer.UNDECIDED if undecided or not total else ClaimAnswer.NOT_SEEN), text
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first few names."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"{', '.join(names[:LISTED])}{more}" if names else "none"
+
+
+def _tested(item: Finished) -> Iterator[HypothesisResult]:
+    """Yield the hypotheses without degradations that say nothing: an arm cannot degrade if the perturbation
+    reaches none of its measurements, and nothing degrades under a lighter load.
+    """
+    unaffected = {arm for arm in COMPARED if item.is_unaffected(arm)}
+    for one in item.result.hypotheses:
+        lighter = item.kind == PerturbationKind.WORKLOAD_SHIFT and (one.magnitude or 1.0) < 1
+        if one.contrast is not Contrast.DEGRADATION or not (lighter or one.comparator in unaffected):
+            yield one
 
 
 def _key(one: HypothesisResult) -> tuple[str, Contrast, float | None]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from convoy_workloads.engines.orchestration import claim_rules as rules
-from convoy_workloads.engines.orchestration.claim_rules import LAG, MARGIN, OFTEN, SMALL, ClaimAnswer
+from convoy_workloads.engines.orchestration.arms import LAG
+from convoy_workloads.engines.orchestration.claim_rules import MARGIN, OFTEN, SMALL, ClaimAnswer
 from convoy_workloads.engines.orchestration.evidence import Finished
 
 
@@ -40,7 +41,8 @@ def _no_artefact(_: Sequence[Finished]) -> rules.Decision:
 INTERVALS = (
     "Only valid experiments count. A claim that the data neither show nor exclude is undecided. The "
     "intervals of effects hold for all hypotheses of an experiment together (Bonferroni). Those of ratios "
-    "have the level of the experiment."
+    "have the level of the experiment. Two kinds of degradation count in no claim but lag: of an arm whose "
+    "runs the perturbation does not change, and under a lighter load."
 )
 CLAIMS: Mapping[str, Claim] = {
     "reversals": Claim(

@@ -15,7 +15,8 @@ from scipy import stats
 
 from convoy_crds.experiment_plan import Better, Outcome, OutcomeSource
 from convoy_crds.experiment_schedule import Cell
-from convoy_workloads.engines.orchestration.arms import LEARNED
+from convoy_crds.experiment_status import BlockStatus
+from convoy_workloads.engines.orchestration.arms import BROKEN, LEARNED, SAME
 from convoy_workloads.engines.orchestration.systems import System
 from convoy_workloads.experiments.hypotheses import UNPERTURBED
 from convoy_workloads.experiments.intervals import expanded_level, mean_interval
@@ -52,6 +53,7 @@ class Finished:
     system: System
     kind: str
     result: Result
+    blocks: Sequence[BlockStatus]
     observations: Observations
 
     @property
@@ -92,6 +94,21 @@ class Finished:
             for cell in self.observations.cells
         ]
         return all(one == series[0] for one in series)
+
+    def reached(self) -> list[tuple[float, float, float]]:
+        """Return each magnitude with the least and the largest mean of what the arms have measured of it.
+        Arms that measure nothing, and the controls, are left out.
+        """
+        found: dict[float, dict[str, list[float]]] = {}
+        for block in self.blocks:
+            for one in block.achieved or ():
+                if block.magnitude is not None and one.arm not in (SAME, BROKEN):
+                    found.setdefault(block.magnitude, {}).setdefault(one.arm, []).append(one.magnitude)
+        means = {
+            asked: [math.fsum(series) / len(series) for series in of_arms.values()]
+            for asked, of_arms in found.items()
+        }
+        return [(asked, min(several), max(several)) for asked, several in sorted(means.items())]
 
     def loss_is_excluded(self, arm: str, magnitude: float, margin: float) -> bool:
         """Return True if the interval shows that the learned arm is at most `margin` worse than another arm

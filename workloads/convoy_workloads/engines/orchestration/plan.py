@@ -69,6 +69,16 @@ def study_document(params: Params) -> dict[str, Any]:
         "experiments": [one.plan for one in experiments(params)],
         "params": params.model_dump(exclude={"workers", "folder"}),
         "claims": dict(RULES),
+        "beside": {
+            f"{system.name}/{arm.name}": {
+                "params": simulation_params(system, arm, params),
+                "search": [dict(one) for one in arm.search],
+                "tunedUnder": list(arm.tuned_under),
+            }
+            for system in chosen(params)
+            for arm in system.arms
+            if arm.tuned_under is not None
+        },
         "windows": {system.name: window_digests(system, params) for system in chosen(params)},
     }
 
@@ -112,6 +122,8 @@ def magnitudes(system: System, kind: KindName, params: Params) -> list[float]:
 
 def _arms(system: System, params: Params) -> Iterator[dict[str, Any]]:
     for arm in system.arms:
+        if arm.tuned_under is not None:
+            continue
         found: dict[str, Any] = {
             "name": arm.name,
             "type": "Simulation",

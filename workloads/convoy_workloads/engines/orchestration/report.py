@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_workloads.engines.orchestration.arms import COMPARED, DEFAULT, LEARNED, OWN, TUNED
-from convoy_workloads.engines.orchestration.claim_rules import lag_rows
+from convoy_workloads.engines.orchestration.arms import BROKEN, COMPARED, LEARNED, OWN, SAME
+from convoy_workloads.engines.orchestration.claim_rules import LAG_ARMS, lag_rows
 from convoy_workloads.engines.orchestration.claims import INTERVALS, RULES, ClaimResult
 from convoy_workloads.engines.orchestration.evidence import Estimated, Finished
 from convoy_workloads.engines.orchestration.systems import System
@@ -25,6 +25,10 @@ SIMULATED = (
 
 LAG_FIGURES: Mapping[str, str] = {"latePercent": "percentage points", "weightedCost": "pod hours"}
 """Figures of the lag advantage with their units: the primary one, and the one that the tuning improves."""
+
+
+NEAR = 0.05
+"""Relative deviation of a reached magnitude that the report does not mention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +136,26 @@ def _lag(data: StudyData) -> str:
     note = (
         "How much less the learned autoscaler degrades under lag than each comparator. Above 0 it is an "
         "advantage. A share is what is left of the advantage over the own comparator; it is given only where "
-        "that advantage is shown. The own and the default comparator are not tuned."
+        "that advantage is shown. `robust` and `second` have no predictions, so they decide nothing."
     )
-    return "\n\n".join(["## Lag advantage", note, *tables])
+    system = next(one for one in data.systems if one.name == "autoscaling")
+    arms = "\n".join(f"- `{arm}`: {_with_tuning(system, arm)}" for arm in LAG_ARMS)
+    return "\n\n".join(["## Lag advantage", note, arms, *tables])
 
 
 def _lag_table(data: StudyData, figure: str, unit: str) -> str:
     rows = [
         (
             f"{row.lag:g} s",
-            *(_estimate(row.over.get(arm), arm in row.collapsed) for arm in (OWN, DEFAULT, TUNED)),
-            *(_estimate(row.left[arm]) for arm in (DEFAULT, TUNED)),
+            *(_estimate(row.over.get(arm), arm in row.collapsed) for arm in LAG_ARMS),
+            *(_estimate(row.left[arm]) for arm in LAG_ARMS if arm != OWN),
         )
         for row in lag_rows(data.finished, figure)
     ]
     columns = (
         "lag",
-        "over the own comparator (not tuned)",
-        "over the default autoscaler (not tuned)",
-        "over the tuned autoscaler",
-        "share left, default",
-        "share left, tuned",
+        *(f"over {arm}" for arm in LAG_ARMS),
+        *(f"left, {arm}" for arm in LAG_ARMS if arm != OWN),
     )
     return f"In {figure} ({unit}):\n\n{_table(columns, rows)}"
 
@@ -200,10 +203,11 @@ def _verdicts(data: StudyData) -> str:
 
 def _operational(data: StudyData, system: System) -> str:
     texts = {arm.name: arm.text for arm in system.arms}
+    texts |= {SAME: "learned, again", BROKEN: "learned, shuffled"}
     rows = [
         (
             str(condition),
-            f"{arm}: {texts.get(arm, 'learned, shuffled')}",
+            f"{arm}: {texts[arm]}",
             *(f"{found[name]:.4g}" for name in system.operational),
         )
         for (name_, arm, condition), found in data.means.items()
@@ -261,10 +265,10 @@ def _remarks(data: StudyData) -> str:
         if item.is_unaffected(arm)
     ]
     missed = [
-        f"- {item.result.experiment}: its result file has {len(item.result.deviations)} remarks about "
-        "magnitudes that were not reached."
+        f"- {item.result.experiment}: asked {asked:g}, reached {low:.3g} to {high:.3g}, by arm on average."
         for item in data.finished
-        if item.result.deviations
+        for asked, low, high in item.reached()
+        if min(low, high) < (1 - NEAR) * asked or high > (1 + NEAR) * asked
     ]
     return "## Remarks\n\n" + "\n".join(
         [*lines, *unaffected, *seen, *missed, f"- Windows: {_windows(data)}."]

@@ -169,7 +169,7 @@ class Study:
             if one.system is not system:
                 continue
             for block in schedule(spec_of(one.plan)):
-                for arm in arm_names(system):
+                for arm in arm_names(system):  # Also the arms beside the experiment.
                     found[_key(one, block, arm)] = None
         keys = sorted(found, key=lambda one: (one.arm, one.kind, one.magnitude, one.seed))
         for first in range(0, len(keys), BATCH):
@@ -185,34 +185,37 @@ class Study:
             yield f"ran {len(rows)} windows of {batch.simulator}"
 
     def _analyse(self, map_all: MapAll) -> Iterator[str]:
-        tasks = [
-            AnalysisTask(one.plan, self.blocks(one), self.tuning.get(one.system.name, []))
-            for one in self._experiments
-        ]
-        results = map_all(analyse_experiment, tasks)
-        for one, task, result in zip(self._experiments, tasks, results, strict=True):
-            observations = Observations(map(BlockStatus.model_validate, task.blocks))
-            self.finished.append(Finished(one.system, one.kind, result, observations))
+        tasks = [AnalysisTask(one.plan, self.blocks(one), self._tuning_of(one)) for one in self._experiments]
+        for one, result in zip(self._experiments, map_all(analyse_experiment, tasks), strict=True):
+            blocks = [BlockStatus.model_validate(block) for block in self.blocks(one, beside=True)]
+            self.finished.append(Finished(one.system, one.kind, result, blocks, Observations(blocks)))
             yield f"analysed {one.name}"
         self.claims = decide_claims(self.finished)
 
-    def blocks(self, experiment: StudyExperiment) -> list[dict[str, Any]]:
-        """Return the blocks of an experiment, in the form of its status.
+    def _tuning_of(self, experiment: StudyExperiment) -> list[dict[str, Any]]:
+        """Return the tuning of the experiment's arms, without those that run beside it."""
+        names = {one["name"] for one in experiment.plan["spec"]["arms"]}
+        return [one for one in self.tuning.get(experiment.system.name, []) if one["arm"] in names]
+
+    def blocks(self, experiment: StudyExperiment, beside: bool = False) -> list[dict[str, Any]]:
+        """Return the blocks of an experiment, in the form of its status. `beside`: include the arms that run
+        beside it.
 
         Raises StudyError if two arms of a block got different work.
         """
-        return [self._block(experiment, block) for block in schedule(spec_of(experiment.plan))]
+        return [self._block(experiment, block, beside) for block in schedule(spec_of(experiment.plan))]
 
-    def _block(self, experiment: StudyExperiment, block: Block) -> dict[str, Any]:
+    def _block(self, experiment: StudyExperiment, block: Block, beside: bool) -> dict[str, Any]:
         system = experiment.system
-        found = {arm: self.runs[system.name, _key(experiment, block, arm)] for arm in block.arms}
+        arms = arm_names(system) if beside else block.arms
+        found = {arm: self.runs[system.name, _key(experiment, block, arm)] for arm in arms}
         if len({one.figures["offered"] for one in found.values()}) > 1:
             raise StudyError(f"{experiment.name}, block {block.id}: the arms got different work")
         body: dict[str, Any] = {
             "id": block.id,
             "repetition": block.repetition,
             "seed": block.seed,
-            "arms": list(block.arms),
+            "arms": list(arms),
             "figures": [
                 {"arm": arm, "outcome": name, "value": one.figures[name]}
                 for arm, one in found.items()
@@ -260,7 +263,7 @@ class Study:
             "study.md": markdown(self.data).encode(),
         }
         for one, item in zip(self._experiments, self.finished, strict=True):
-            data = {"blocks": self.blocks(one), "tuning": self.tuning.get(one.system.name, [])}
+            data = {"blocks": self.blocks(one), "tuning": self._tuning_of(one)}
             found[f"{one.name}.plan.json"] = canonical(one.plan)
             found[f"{one.name}.data.json"] = canonical(data)
             found[f"{one.name}.result.json"] = canonical(item.result.document())

@@ -98,6 +98,7 @@ def tune(task: TuningTask) -> dict[str, Any]:
         figure=task.system.tuned,
         better=Better.LOWER,
         seed=task.params.seed,
+        perturbations=_tuning_perturbations(task),
     )
     tuner = Tuner(plan)
     for _ in tuner.trials():
@@ -111,6 +112,15 @@ def tune(task: TuningTask) -> dict[str, Any]:
         "best": tuner.best().score,
         "values": values,
     }
+
+
+def _tuning_perturbations(task: TuningTask) -> list[Perturbation | None]:
+    """Return the perturbation of each window of a tuning."""
+    if task.arm.tuned_under is None:
+        return [None] * task.params.tuning_windows
+    kind, magnitude = task.arm.tuned_under
+    found = Perturbation(kind=PerturbationKind(kind), magnitude=magnitude)
+    return [found if number % 2 else None for number in range(task.params.tuning_windows)]
 
 
 @dataclass(frozen=True, slots=True)
