@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from convoy_crds.allowed_namespaces import ALLOWED_NAMESPACES_RULE, AllowedNamespaces, allows
 from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Condition, Model, ObjectMeta, Rule, StatusModel, map_list, validated
 
-ALL_NAMESPACES = "*"
 KEY_ACCESS = "accessKey"
 KEY_SECRET = "secretKey"  # noqa: S105 - the name of a key in a Secret
 KEY_SESSION = "sessionToken"
@@ -106,26 +106,19 @@ class CheckpointStoreSpec(Model):
             "a CheckpointStore cannot change between s3 and volume: jobs would lose the checkpoints that are "
             "already stored; create another CheckpointStore",
         ),
-        Rule(
-            f"self.allowedNamespaces.all(n, n == '{ALL_NAMESPACES}' || n.matches('^{_NAME}$'))",
-            f"each entry of allowedNamespaces must be the name of a namespace, or '{ALL_NAMESPACES}' for all",
-            ".allowedNamespaces",
-        ),
+        ALLOWED_NAMESPACES_RULE,
     )
 
     s3: S3 | None = None
     volume: Volume | None = None
-    allowed_namespaces: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=63)]],
-        Field(min_length=1, max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
-    ]
+    allowed_namespaces: AllowedNamespaces
     """Namespaces whose jobs may use this store, or `*` for all. All these jobs share one set of
     credentials.
     """
 
     def allows(self, namespace: str | None) -> bool:
         """Return True if jobs of the namespace may use the store."""
-        return ALL_NAMESPACES in self.allowed_namespaces or (namespace or "") in self.allowed_namespaces
+        return allows(self.allowed_namespaces, namespace)
 
 
 class Capabilities(StatusModel):
