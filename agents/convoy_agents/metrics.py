@@ -24,7 +24,8 @@ ProcessCollector(registry=REGISTRY)
 _MOMENTS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _STARTS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _TRANSFERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-_OF_PODS = ("assignment", "pick_port", "peer_moved", "endpoints", "shutdown")
+OF_PODS = ("assignment", "pick_port", "peer_moved", "endpoints", "group_members", "shutdown")
+"""Kinds of commands about a pod that the pod's session handles."""
 _OF_NODE = (
     "deliver_model",
     "drop_job",
@@ -142,10 +143,10 @@ COMMANDS = _with_series(
         ["kind", "result"],
         registry=REGISTRY,
     ),
-    (*_OF_PODS, *_OF_NODE),
+    (*OF_PODS, *_OF_NODE),
     ["done", "failed"],
 )
-_with_series(COMMANDS, _OF_PODS, ["unknown_pod", "invalid"])
+_with_series(COMMANDS, OF_PODS, ["unknown_pod", "invalid"])
 ENROLMENTS = _with_series(
     Counter(
         "convoy_agent_enrolments",

@@ -158,6 +158,30 @@ class Endpoints:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberAddress:
+    """The address of a pod of a job's process group."""
+
+    role: str
+    replica: int
+    rank: int
+    """Global rank of the pod's first rank."""
+    processes: int
+    address: str
+    """The pod's IP."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportMembers:
+    """Reports the pods of the process group to an Independent pod. A report replaces the one before."""
+
+    node: str
+    pod_uid: str
+    incarnation: int
+    """Incarnation of the process group."""
+    members: tuple[MemberAddress, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Makes a launcher exit. The end of the launcher ends its pod."""
 
@@ -218,6 +242,6 @@ class UndoFault:
     id: str
 
 
-JobCommand = PickPort | Assign | Shutdown | DeliverModel | Endpoints
+JobCommand = PickPort | Assign | Shutdown | DeliverModel | Endpoints | ReportMembers
 FaultCommand = InjectFault | UndoFault
 Command = JobCommand | Order | CancelSweep | FaultCommand

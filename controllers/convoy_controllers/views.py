@@ -351,6 +351,8 @@ class SlotView:
     """The delivery of the pod's model; None if the agent knows no order for one."""
     endpoints: tuple[str, ...] = ()
     """Addresses of the ready replicas that an activator knows in this incarnation."""
+    members_incarnation: int = 0
+    """Incarnation of the process group whose addresses an Independent pod knows; 0 if it knows none."""
     slot_token_valid: bool = True
     """True if other agents accept the slot token. With this token the slot's agent proves that the slot is
     on its node.

@@ -110,6 +110,20 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ),
     ConditionDoc(
         _JOB,
+        ConditionType.INDEPENDENT_READY,
+        "Enough pods of the Independent roles run, and none was given up. Absent without such a role. The "
+        "process group does not depend on these pods.",
+        (
+            Reasons.INDEPENDENT_RUNNING,
+            Reasons.INDEPENDENT_WAITING,
+            Reasons.INDEPENDENT_BELOW_MINIMUM,
+            Reasons.INDEPENDENT_GIVEN_UP,
+            Reasons.INDEPENDENT_REFUSED,
+        ),
+        "trainingjob-independent",
+    ),
+    ConditionDoc(
+        _JOB,
         ConditionType.RESULT_REFUSED,
         "The job left a result that cannot be stored. Absent otherwise.",
         (Reasons.MALFORMED_RESULT,),

@@ -29,17 +29,37 @@ class Slot:
 
 
 def slots(job: TrainingJob) -> tuple[Slot, ...]:
-    """Return all slots of the job in the order of their ranks. The ranks are those of an incarnation
-    without absent slots.
+    """Return all slots of the job's process group in the order of their ranks. The ranks are those of an
+    incarnation without absent slots. Slots of Independent roles are left out.
     """
     found: list[Slot] = []
     offset = 0
     for role in job.spec.roles:
+        if role.independent:
+            continue
         for replica in range(role.replicas):
             pod, index = f"{job.metadata.name}-{role.name}-{replica}", len(found)
             found.append(Slot(index, role.name, replica, pod, offset, role.processes_per_replica, index))
             offset += role.processes_per_replica
     return tuple(found)
+
+
+def independent_slots(job: TrainingJob) -> tuple[Slot, ...]:
+    """Return the slots of the job's Independent roles. Each has a group of its own with one rank. Their
+    indexes follow those of the process group's slots.
+    """
+    roles = [role for role in job.spec.roles if role.independent]
+    pairs = [(role.name, replica) for role in roles for replica in range(role.replicas)]
+    first = sum(role.replicas for role in job.spec.roles if not role.independent)
+    return tuple(
+        Slot(index, name, replica, f"{job.metadata.name}-{name}-{replica}", 0, 1, 0)
+        for index, (name, replica) in enumerate(pairs, start=first)
+    )
+
+
+def first_slots(job: TrainingJob) -> dict[str, Slot]:
+    """Return the first slot of each role, by name of the role."""
+    return {slot.role: slot for slot in reversed((*slots(job), *independent_slots(job)))}
 
 
 def without(layout: Iterable[Slot], absent: Collection[tuple[str, int]]) -> tuple[Slot, ...]:

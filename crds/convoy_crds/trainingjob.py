@@ -23,10 +23,13 @@ from convoy_crds.meta import (
 from convoy_crds.podtemplate import PodTemplate, depth_checked
 from convoy_crds.template_cel import has_container, has_field
 from convoy_crds.trainingjob_checkpoint import Checkpoint
+from convoy_crds.trainingjob_independent import MAX_INDEPENDENT, MAX_ROLES, Budget, Membership
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
 ALL_ROLES_COMPLETE = "AllRolesComplete"
 _CONTAINER = has_container("r")
+_INDEPENDENT = "(has({0}.membership) && {0}.membership == 'Independent')"
+_SELF_INDEPENDENT, _R_INDEPENDENT = _INDEPENDENT.format("self"), _INDEPENDENT.format("r")
 
 
 class EngineRef(Model):
@@ -42,8 +45,8 @@ class EngineRef(Model):
 
 
 class Role(Model):
-    """A group of identical workers. The ranks are numbered consecutively through all roles, in the order of
-    the roles.
+    """A group of identical workers. The ranks are numbered consecutively through all Member roles, in the
+    order of the roles.
     """
 
     model_config = validated(
@@ -51,22 +54,54 @@ class Role(Model):
             "!has(self.minReplicas) || self.minReplicas <= self.replicas",
             "minReplicas must not exceed replicas",
             ".minReplicas",
-        )
+        ),
+        Rule(
+            f"{_SELF_INDEPENDENT} || !has(self.minReplicas) || self.minReplicas > 0",
+            "minReplicas may be 0 only with membership Independent: the process group needs a pod of each "
+            "Member role",
+            ".minReplicas",
+        ),
+        Rule(
+            f"!{_SELF_INDEPENDENT} || !has(self.processesPerReplica) || self.processesPerReplica == 1",
+            "each pod of an Independent role runs one process: remove processesPerReplica, and let the "
+            "program start the other processes",
+            ".processesPerReplica",
+        ),
+        Rule(
+            f"!{_SELF_INDEPENDENT} || self.replicas <= {MAX_INDEPENDENT}",
+            f"an Independent role may have at most {MAX_INDEPENDENT} replicas",
+            ".replicas",
+        ),
+        Rule(
+            f"{_SELF_INDEPENDENT} || !has(self.budget)",
+            "budget is only for membership Independent: Member roles share spec.recovery.maxRestarts",
+            ".budget",
+        ),
     )
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=24)]
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
     """Number of pods of this role."""
-    min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    membership: Membership = Membership.MEMBER
+    """Place of the pods in relation to the job's process group."""
+    min_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = None
     """Minimum number of pods with which this role can run. If there is no free node for the other pods, the
-    job runs without them. They rejoin the job at the next checkpoint after they are ready.
+    job runs without them. They rejoin the job at the next checkpoint after they are ready. For an Independent
+    role: if fewer pods run, the condition IndependentReady is False, and the job runs on; default 0.
     """
+    budget: Budget | None = None
+    """Restarts that each pod of an Independent role may use."""
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of ranks in each pod."""
     template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
     """Pod template with the role's own image and command. For a job with an engine: additions to the
     engine's pod, such as resources, volumes and tolerations.
     """
+
+    @property
+    def independent(self) -> bool:
+        """Return True if the role's pods are outside the process group."""
+        return self.membership is Membership.INDEPENDENT
 
 
 class Fencing(StrEnum):
@@ -158,9 +193,15 @@ class TrainingJobSpec(Model):
             ".roles",
         ),
         Rule(
-            f"self.success == '{ALL_ROLES_COMPLETE}' || self.roles.exists(r, r.name == self.success)",
-            f"success must be {ALL_ROLES_COMPLETE} or the name of a role",
+            f"self.success == '{ALL_ROLES_COMPLETE}'"
+            f" || self.roles.exists(r, r.name == self.success && !{_R_INDEPENDENT})",
+            f"success must be {ALL_ROLES_COMPLETE} or the name of a role with membership Member",
             ".success",
+        ),
+        Rule(
+            f"self.roles.exists(r, !{_R_INDEPENDENT})",
+            "at least one role needs membership Member: the process group needs a pod",
+            ".roles",
         ),
         Rule(
             "has(self.managedBy) == has(oldSelf.managedBy) && "
@@ -170,10 +211,12 @@ class TrainingJobSpec(Model):
     )
 
     engine: EngineRef | None = None
-    roles: Annotated[list[Role], Field(min_length=1, max_length=8, json_schema_extra=map_list("name"))]
+    roles: Annotated[
+        list[Role], Field(min_length=1, max_length=MAX_ROLES, json_schema_extra=map_list("name"))
+    ]
     success: Annotated[str, Field(max_length=24)] = ALL_ROLES_COMPLETE
-    """`AllRolesComplete`, or the name of a role. If it is a role, the job is complete when this role is
-    complete.
+    """`AllRolesComplete`, which means all Member roles, or the name of a Member role. If it is a role, the
+    job is complete when this role is complete.
     """
     recovery: Recovery = Field(default_factory=Recovery)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
@@ -252,6 +295,7 @@ KIND = Kind(
         Column("Loss", ".status.progress.loss", "number", wide=True),
         Column("Diverged", ".status.progress.diverged", "boolean", wide=True),
         Column("Incarnation", ".status.incarnation", "integer", wide=True),
+        Column("Independent", ".status.independent", wide=True),
         Column("Goodput", ".status.goodput.ratio", "number", wide=True),
         Column("Reason", ".status.reason", wide=True),
         Column("Message", ".status.message", wide=True),

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from convoy_crds.meta import MAX_REPLICAS, Bookkeeping, Condition, StatusModel, map_list
 from convoy_crds.metric_names import MAX_METRICS
+from convoy_crds.trainingjob_independent import MAX_RECORDS, MAX_ROLES, IndependentRecord, IndependentStatus
 
 
 class Phase(StrEnum):
@@ -38,6 +39,8 @@ class RoleStatus(StatusModel):
     """Number of pods whose ranks run."""
     absent: Annotated[list[int], Field(max_length=MAX_REPLICAS)] = Field(default_factory=list)
     """Numbers of the replicas that are missing from the incarnation."""
+    independent: IndependentStatus | None = None
+    """Further counts of an Independent role. Absent for a Member role."""
 
 
 class RestartScope(StrEnum):
@@ -326,6 +329,9 @@ class TrainingJobInternal(Bookkeeping):
     pending: PendingRecord = Field(default_factory=PendingRecord)
     restarts: RestartRecord = Field(default_factory=RestartRecord)
     goodput: GoodputRecord = Field(default_factory=GoodputRecord)
+    independent: Annotated[list[IndependentRecord], Field(max_length=MAX_RECORDS)] = Field(
+        default_factory=list
+    )
 
 
 class TrainingJobStatus(StatusModel):
@@ -337,7 +343,9 @@ class TrainingJobStatus(StatusModel):
     """Reason of the condition that explains `phase`."""
     message: str = ""
     ready: str = ""
-    """Number of pods whose ranks run, and number of desired pods, such as `3/4`."""
+    """Number of pods of Member roles whose ranks run, and number of desired pods, such as `3/4`."""
+    independent: str = ""
+    """The same numbers for Independent roles. Absent without such a role."""
     incarnation: int = 0
     """Number of times that the job's pods have formed a group. It never decreases."""
     start_time: datetime | None = None
@@ -351,8 +359,8 @@ class TrainingJobStatus(StatusModel):
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )
-    roles: Annotated[list[RoleStatus], Field(max_length=8, json_schema_extra=map_list("name"))] = Field(
-        default_factory=list
+    roles: Annotated[list[RoleStatus], Field(max_length=MAX_ROLES, json_schema_extra=map_list("name"))] = (
+        Field(default_factory=list)
     )
     restarts: Restarts = Field(default_factory=Restarts)
     offenders: Annotated[list[Offender], Field(max_length=64, json_schema_extra=map_list("node"))] = Field(

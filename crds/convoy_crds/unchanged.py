@@ -31,7 +31,14 @@ def roles(now: str, before: str) -> str:
     compares all fields later.
     """
     meta = ("r.?template.?metadata.?labels", "r.?template.?metadata.?annotations")
-    plain = ("r.replicas", "r.?minReplicas", "r.?processesPerReplica.orValue(1)", *meta)
+    plain = (
+        "r.replicas",
+        "r.?minReplicas",
+        "r.?processesPerReplica.orValue(1)",
+        "r.?membership.orValue('Member')",
+        "r.?budget",
+        *meta,
+    )
     same = " && ".join(_each(now, before, field) for field in plain)
     # Compare the order explicitly, because the operator == ignores the order of a list with keys.
     order = _each(now, before, "r.name")

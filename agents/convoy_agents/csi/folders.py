@@ -1,6 +1,7 @@
 """The pods' folders on the node, the files that describe them, and their mounts.
 
-    pods/<short>/               the folder that the pod sees, read-only: agent.sock, incarnation.key, lib/
+    pods/<short>/               the folder that the pod sees, read-only: agent.sock, incarnation.key, lib/,
+                                members.json
                                 (a volume for a model shows another folder: models/folders.py)
     state/<short>.json          the pod's names and the paths of its mounts
     state/<short>.memory.json   the state of the pod's session (pods/state_file.py)
@@ -21,6 +22,7 @@ from typing import Any
 
 from convoy_agents.csi import library, mounts
 from convoy_agents.models.folders import ModelFolders
+from convoy_crds.terms import MEMBERS_FILE
 
 SOCKET = "agent.sock"
 KEY = "incarnation.key"
@@ -149,11 +151,21 @@ class Folders:
         """Replace the file with the key of the pod's incarnation. Any user of the pod may read it. Raises
         OSError if the file cannot be written.
         """
+        self._write_for_pod(uid, KEY, key.hex() + "\n")
+
+    def write_members(self, uid: str, members: dict[str, Any]) -> None:
+        """Replace the file with the addresses of the job's process group. Any user of the pod may read it.
+        Raises OSError if the file cannot be written.
+        """
+        self._write_for_pod(uid, MEMBERS_FILE, json.dumps(members) + "\n")
+
+    def _write_for_pod(self, uid: str, name: str, text: str) -> None:
+        """Replace a file in the folder that the pod sees."""
         if record := self._records.get(uid):
-            path = self._pods / record.short / KEY
+            path = self._pods / record.short / name
             fresh = path.with_name(path.name + ".new")
             try:
-                fresh.write_text(key.hex() + "\n")
+                fresh.write_text(text)
                 fresh.chmod(0o444)
                 fresh.rename(path)
             except OSError:

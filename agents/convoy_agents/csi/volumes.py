@@ -43,8 +43,8 @@ class NoSpace(Exception):
 
 
 def save_state(folders: Folders, state: PodState) -> None:
-    """Write the key of the pod's incarnation, and the pod's state for the agent that starts after this one.
-    If a file cannot be written, log an error and continue.
+    """Write the key of the pod's incarnation, the addresses of its process group, and the pod's state for
+    the agent that starts after this one. If a file cannot be written, log an error and continue.
     """
     plan = state.assignment
     try:
@@ -53,6 +53,11 @@ def save_state(folders: Folders, state: PodState) -> None:
             folders.write_key(state.uid, plan.key)
     except OSError as error:
         log.error("incarnation key not written: its ranks may fail", pod_uid=state.uid, why=str(error))
+    try:
+        if state.members is not None:
+            folders.write_members(state.uid, state.members.to_json())
+    except OSError as error:
+        log.error("addresses of the process group not written", pod_uid=state.uid, why=str(error))
     try:
         # Write in this thread: one small file on a tmpfs takes less time than a thread switch. The file must
         # be complete before anyone is notified of the state.

@@ -70,10 +70,10 @@ def target_refusal(order: Order, pods: Mapping[str, PodState]) -> str:
         return f"pod {order.pod_uid} is not on this node"
     if pod.assignment is None:
         return f"pod {order.pod_uid} has no job yet"
-    if pod.assignment.job_uid != order.owner_uid or order.owner_uid not in order.job_uids:
+    if pod.assignment.owner_uid != order.owner_uid or order.owner_uid not in order.job_uids:
         return f"pod {order.pod_uid} belongs to job {pod.assignment.job}, not to the job of the order"
     for other in pods.values():
-        if other.assignment is not None and other.assignment.job_uid not in order.job_uids:
+        if other.assignment is not None and other.assignment.owner_uid not in order.job_uids:
             return (
                 f"pod {other.uid} of job {other.assignment.job} runs on this node too; faults need nodes "
                 "that run only the Experiment's pods"

@@ -156,6 +156,13 @@ class Assignment:
     """The state of the replica. Set only for slot 0 of a replica that may save one."""
 
     @property
+    def owner_uid(self) -> str:
+        """Return the uid of the pod's job. For agents, each replica of a ServingJob and each Independent pod
+        is a job of its own, and `job_uid` has the role and the number after the uid.
+        """
+        return self.job_uid.partition(".")[0]
+
+    @property
     def ranks(self) -> range:
         """Return the global ranks of this pod."""
         return range(self.rank_offset, self.rank_offset + self.processes)

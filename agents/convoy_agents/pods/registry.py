@@ -19,6 +19,8 @@ from convoy_agents.pods.state import (
     CheckpointUse,
     CommitDecided,
     Endpoints,
+    GroupMembers,
+    MemberAddress,
     PeerMoved,
     PickPort,
     PodState,
@@ -31,6 +33,9 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 
 MAX_ENDPOINTS = 64
 """Maximum number of replicas that the ranks of an activator learn of."""
+
+MAX_MEMBERS = 256
+"""Maximum number of pods of the process group that an Independent pod learns of."""
 
 log = structlog.get_logger()
 
@@ -119,7 +124,7 @@ class Pods:
         count and log the command.
         """
         kind = message.WhichOneof("body")
-        if kind not in ("assignment", "pick_port", "peer_moved", "endpoints", "shutdown"):
+        if kind not in metrics.OF_PODS:
             return
         body = getattr(message, kind)
         session = self._sessions.get(body.pod_uid)
@@ -136,6 +141,8 @@ class Pods:
                 session.dispatch(PeerMoved(body.node, body.peer_address))
             elif kind == "endpoints":
                 session.dispatch(Endpoints(body.incarnation, tuple(body.addresses[:MAX_ENDPOINTS])))
+            elif kind == "group_members":
+                session.dispatch(_members(body))
             else:
                 session.dispatch(Shutdown(body.exit_code, body.reason, body.immediate))
         except assignment.AssignmentError as error:
@@ -182,3 +189,11 @@ class Pods:
     def _count(self) -> None:
         metrics.PODS.set(len(self._sessions))
         metrics.LAUNCHERS.set(sum(session.state.connected for session in self._sessions.values()))
+
+
+def _members(message: hub_pb2.GroupMembers) -> GroupMembers:
+    found = (
+        MemberAddress(one.role, one.replica, one.rank, one.processes, one.address)
+        for one in message.members[:MAX_MEMBERS]
+    )
+    return GroupMembers(message.incarnation, tuple(found))

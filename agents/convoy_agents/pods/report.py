@@ -59,6 +59,8 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         )
     for kind, message in sorted(state.troubles.items()):
         report.troubles.add(kind=hub_pb2.Trouble.Kind.Value(kind), message=message[:MAX_TROUBLE])
+    if state.members is not None:
+        report.members_incarnation = state.members.incarnation
     if state.model is not None:
         report.model.CopyFrom(_model(state.model))
     return report

@@ -26,6 +26,7 @@ from convoy_agents.pods.state import (
     Committed,
     Endpoints,
     Event,
+    GroupMembers,
     LauncherDisconnected,
     Outcome,
     PeerMoved,
@@ -68,8 +69,8 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _pick_port(state, event)
         case PeerMoved():
             return _peer_moved(state, event)
-        case Endpoints():
-            return _set_endpoints(state, event)
+        case Endpoints() | GroupMembers():
+            return _set_addresses(state, event)
         case Shutdown():
             frames = (event.frame(),) if state.connected else ()
             return Outcome(replace(state, shutdown=event), to_launcher=frames)
@@ -247,11 +248,21 @@ def _moved(places: tuple[P, ...], event: PeerMoved) -> tuple[P, ...]:
     )
 
 
+def _set_addresses(state: PodState, event: Endpoints | GroupMembers) -> Outcome:
+    return _set_endpoints(state, event) if isinstance(event, Endpoints) else _set_members(state, event)
+
+
 def _set_endpoints(state: PodState, event: Endpoints) -> Outcome:
     if event.incarnation != state.current or event.addresses == state.endpoints:
         return Outcome(state, urgency=Urgency.NOW)
     known = replace(state, endpoints=event.addresses)
     return Outcome(known, to_ranks=known.endpoints_frame, urgency=Urgency.NOW)
+
+
+def _set_members(state: PodState, event: GroupMembers) -> Outcome:
+    if event == state.members or (state.members and event.incarnation < state.members.incarnation):
+        return Outcome(state, urgency=Urgency.NOW)
+    return Outcome(replace(state, members=event), save=True, urgency=Urgency.NOW)
 
 
 def _decided(state: PodState, event: CommitDecided) -> Outcome:

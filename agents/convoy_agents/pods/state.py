@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -90,6 +90,32 @@ class Shutdown:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberAddress:
+    """The address of a pod of a job's process group."""
+
+    role: str
+    replica: int
+    rank: int
+    """Global rank of the pod's first rank."""
+    processes: int
+    address: str
+    """The pod's IP."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """Event: the hub reports the pods of the job's process group to an Independent pod."""
+
+    incarnation: int
+    """Incarnation of the process group."""
+    members: tuple[MemberAddress, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the pod's file."""
+        return {"incarnation": self.incarnation, "members": [asdict(one) for one in self.members]}
+
+
+@dataclass(frozen=True, slots=True)
 class PodState:
     """The agent's state of one pod."""
 
@@ -117,6 +143,8 @@ class PodState:
     """The state of the delivery of the pod's model; None before the hub has ordered one."""
     endpoints: tuple[str, ...] = ()
     """Addresses of the ready replicas, for the ranks of an activator."""
+    members: GroupMembers | None = None
+    """The pods of the job's process group; None unless this is an Independent pod."""
 
     @property
     def endpoints_frame(self) -> dict[str, Any]:
@@ -229,6 +257,7 @@ Event = (
     | PickPort
     | PeerMoved
     | Endpoints
+    | GroupMembers
     | Shutdown
     | CommitDecided
     | CheckpointTroubles

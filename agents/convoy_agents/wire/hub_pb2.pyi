@@ -805,6 +805,7 @@ class PodReport(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
+    MEMBERS_INCARNATION_FIELD_NUMBER: _builtins.int
     REPLICA_STATE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
@@ -819,6 +820,8 @@ class PodReport(_message.Message):
     """from the assignment's MemoryTiers; 0 without MemoryTiers"""
     authority: _builtins.str
     """id of the key that signed the assignment's slot token; empty without assignment"""
+    members_incarnation: _builtins.int
+    """of the newest GroupMembers; 0 before the first"""
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankReport]:
         """the ranks of `incarnation`"""
@@ -870,11 +873,12 @@ class PodReport(_message.Message):
         memory: Global___CheckpointMemory | None = ...,
         model: Global___ModelReport | None = ...,
         endpoints: _abc.Iterable[_builtins.str] | None = ...,
+        members_incarnation: _builtins.int = ...,
         replica_state: Global___ReplicaStateReport | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "model", b"model", "replica_state", b"replica_state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "endpoints", b"endpoints", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "replica_state", b"replica_state", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "endpoints", b"endpoints", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "members_incarnation", b"members_incarnation", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "replica_state", b"replica_state", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1359,6 +1363,7 @@ class HubMessage(_message.Message):
     SWEEP_RECEIVED_FIELD_NUMBER: _builtins.int
     DELIVER_MODEL_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
+    GROUP_MEMBERS_FIELD_NUMBER: _builtins.int
     INJECT_FAULT_FIELD_NUMBER: _builtins.int
     UNDO_FAULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
@@ -1390,6 +1395,8 @@ class HubMessage(_message.Message):
     @_builtins.property
     def endpoints(self) -> Global___Endpoints: ...
     @_builtins.property
+    def group_members(self) -> Global___GroupMembers: ...
+    @_builtins.property
     def inject_fault(self) -> Global___InjectFault: ...
     @_builtins.property
     def undo_fault(self) -> Global___UndoFault: ...
@@ -1410,14 +1417,15 @@ class HubMessage(_message.Message):
         sweep_received: Global___SweepReceived | None = ...,
         deliver_model: Global___DeliverModel | None = ...,
         endpoints: Global___Endpoints | None = ...,
+        group_members: Global___GroupMembers | None = ...,
         inject_fault: Global___InjectFault | None = ...,
         undo_fault: Global___UndoFault | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "group_members", b"group_members", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "group_members", b"group_members", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model", "endpoints", "inject_fault", "undo_fault"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model", "endpoints", "group_members", "inject_fault", "undo_fault"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1532,6 +1540,72 @@ class Endpoints(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Endpoints: _TypeAlias = Endpoints  # noqa: Y015
+
+@_typing.final
+class GroupMembers(_message.Message):
+    """The pods of a job's process group, for an Independent pod of the job. The agent writes them to a file of the
+    pod. A message replaces the one before.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    incarnation: _builtins.int
+    """of the process group"""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberAddress]:
+        """in the order of the ranks, at most 256"""
+
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        members: _abc.Iterable[Global___MemberAddress] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "members", b"members", "pod_uid", b"pod_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupMembers: _TypeAlias = GroupMembers  # noqa: Y015
+
+@_typing.final
+class MemberAddress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    replica: _builtins.int
+    rank: _builtins.int
+    """global rank of the pod's first rank"""
+    processes: _builtins.int
+    address: _builtins.str
+    """the pod's IP"""
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        replica: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        processes: _builtins.int = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "processes", b"processes", "rank", b"rank", "replica", b"replica", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberAddress: _TypeAlias = MemberAddress  # noqa: Y015
 
 @_typing.final
 class DeliverModel(_message.Message):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy_controllers.launching.groups import Pods, problem
 from convoy_crds.engine import Engine
-from convoy_crds.layout import command, slots
+from convoy_crds.layout import command, first_slots
 from convoy_crds.trainingjob import Role, TrainingJob
 from convoy_crds.variables import declared
 
@@ -30,16 +30,18 @@ class Misfit:
 
 def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
     """Yield the commands that their launcher rejects, or that do not form one process group."""
-    firsts = {slot.role: slot for slot in reversed(slots(job))}
+    firsts = first_slots(job)
     try:
         commands = {role.name: command(job, engine, firsts[role.name]) for role in job.spec.roles}
     except ValueError:  # A command is missing, which another check reports.
         return
-    total = sum(role.replicas for role in job.spec.roles)
+    members = [role for role in job.spec.roles if not role.independent]
+    total = sum(role.replicas for role in members)
     for index, role in enumerate(job.spec.roles):
         words = commands[role.name]
-        alike = sum(other.replicas for other in job.spec.roles if commands[other.name] == words)
-        pods = Pods(alike, total, role.processes_per_replica, _gpus(role))
+        alike = sum(other.replicas for other in members if commands[other.name] == words)
+        group = (1, 1) if role.independent else (alike, total)
+        pods = Pods(*group, role.processes_per_replica, _gpus(role))
         if found := problem(words, declared(role), pods):
             path = f"spec.roles[{index}].template.spec.containers[0].{_field(role)}"
             yield Misfit(path, found.why, found.refused)

@@ -72,7 +72,11 @@ class GangTraining:
     # Calls from launchers
 
     def join(self, worker: Worker, assign: Assign) -> None:
-        """Add a pod's running ranks to their gang. The gang starts when all ranks have joined."""
+        """Add a pod's running ranks to their gang. The gang starts when all ranks have joined. An Independent
+        pod joins none.
+        """
+        if assign.job_uid != worker.job_uid:
+            return
         program = self._jobs[worker.job_uid].program if worker.job_uid in self._jobs else None
         if program is None:
             return

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from convoy_controllers.commands import Assign, DeliverModel, Endpoints, JobCommand, PickPort, Shutdown
+from convoy_controllers.commands import (
+    Assign,
+    DeliverModel,
+    Endpoints,
+    JobCommand,
+    PickPort,
+    ReportMembers,
+    Shutdown,
+)
 from convoy_controllers.simulate.cluster_events import Notify, RanksStarted
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.kernel import Kernel
@@ -194,6 +202,8 @@ class Workers:
             case Endpoints() if worker is not None and command.incarnation == slot.incarnation:
                 self._set(slot.pod_uid, endpoints=command.addresses)
                 self._program(worker).endpoints_changed(worker)
+            case ReportMembers():
+                self._set(slot.pod_uid, members_incarnation=command.incarnation)
             case Shutdown() if worker is not None:
                 self._shut_down(worker, command)
             case _:

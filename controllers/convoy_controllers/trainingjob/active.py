@@ -21,6 +21,8 @@ from convoy_controllers.trainingjob import (
     stragglers,
     templates,
 )
+from convoy_controllers.trainingjob.independent.plan import extend
+from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import PodChanges, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft, is_up
@@ -41,8 +43,14 @@ MAX_CAUSE_CHARS = 1024
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Plan one reconcile of an active job: check its end, then faults, pods, formation and conditions."""
-    draft = Draft(observed, now)
+    """Plan one reconcile of an active job: first its process group, then its Independent pods."""
+    parts = split(observed)
+    draft = Draft(parts.members, now)
+    return extend(_plan_group(parts.members, draft, now), parts, draft, now)
+
+
+def _plan_group(observed: Observed, draft: Draft, now: datetime) -> Plan:
+    """Plan the process group: check its end, then faults, pods, formation and conditions."""
     status = draft.status
     layout = slots(observed.job)
     own = {pod.name: pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid}

@@ -39,6 +39,10 @@ REASONS = frozenset(
         Reasons.BACK_OFF,
         Reasons.FENCING_COMPANY,
         Reasons.FENCING_ANSWERED,
+        # These reasons mean that Independent pods are missing.
+        Reasons.INDEPENDENT_BELOW_MINIMUM,
+        Reasons.INDEPENDENT_GIVEN_UP,
+        Reasons.INDEPENDENT_REFUSED,
         # These reasons mean that the job's state is not saved as the spec asks.
         Reasons.NO_PEER,
         Reasons.NO_CHECKPOINT_MEMORY,

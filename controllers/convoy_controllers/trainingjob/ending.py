@@ -34,7 +34,7 @@ def completed(
     if (
         not draft.status.formed
         or not deciding
-        or not all(_slot_completed(observed, slot, own, draft.status.incarnation) for slot in deciding)
+        or not all(slot_completed(observed, slot, own, draft.status.incarnation) for slot in deciding)
     ):
         return None
     if last := max((rank.ended for slot in deciding for rank in _ranks(observed, slot, own)), default=0.0):
@@ -54,7 +54,8 @@ def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> tuple[
     return view.ranks if view else ()
 
 
-def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], incarnation: int) -> bool:
+def slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], incarnation: int) -> bool:
+    """Return True if all ranks of a slot have exited with code 0 and nobody asked them to stop."""
     pod = own.get(slot.pod)
     if pod is None or _stop_requested(observed, pod):
         return False

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from convoy_controllers.children import Child, Delete, EndPod, Event, delete_pod
 from convoy_controllers.commands import Shutdown
 from convoy_controllers.plan import Plan
+from convoy_controllers.trainingjob.independent.drain import drained
+from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_controllers.workers.pod_ends import overdue
@@ -88,7 +90,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
         waits.append(left)
     own = [pod for pod in observed.pods if pod.owner_uid == job.metadata.uid]
     past = (now - ended).total_seconds()
-    found = closing(observed, own, exit_code(job.status), now, past)
+    group = [pod for pod in own if not is_independent(job, pod)]
+    found = closing(observed, group, exit_code(job.status), now, past)
+    found.delete += drained(observed, [pod for pod in own if is_independent(job, pod)])
     if any(pod.phase in ("Pending", "Running") for pod in own):
         waits += [limit - past for limit in (LAUNCHER_EXIT_SECONDS, SIDECAR_EXIT_SECONDS) if limit > past][:1]
     return Plan(

@@ -66,6 +66,8 @@ def participants(
     if len(up) == len(layout):
         return layout
     for role in observed.job.spec.roles:
+        if role.independent:
+            continue
         if sum(slot.role == role.name for slot in up) < (role.min_replicas or role.replicas):
             return ()
     names = {slot.pod for slot in up}

@@ -10,6 +10,7 @@ from typing import Any
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.liveness.fence import REPLACE_SECONDS
 from convoy_controllers.trainingjob import nodes, offenders
+from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.views import NodeView, PodView
@@ -194,9 +195,10 @@ def _replaced_by_restart(one: PodView, status: TrainingJobStatus) -> bool:
 
 def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodView) -> float:
     """Return the seconds until the ranks of a pod on a lost node must have stopped under Strict fencing.
-    Return 0 if they must have stopped already, or if fencing is not Strict.
+    Return 0 if they must have stopped already, or if fencing is not Strict. An Independent pod needs no
+    fencing.
     """
-    if ended(one) or not nodes.strict(observed.job):
+    if ended(one) or not nodes.strict(observed.job) or is_independent(observed.job, one):
         return 0.0
     return nodes.unfenced_seconds(observed.nodes[one.node or ""], _others(observed, own, one))
 

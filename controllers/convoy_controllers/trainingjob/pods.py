@@ -20,9 +20,7 @@ def _role(job: TrainingJob, slot: Slot) -> Role:
 
 
 def _environment(job: TrainingJob, defaults: CheckpointDefaults) -> dict[str, str]:
-    values: dict[str, str] = {}
-    if job.spec.engine:
-        values[terms.ENV_PARAMS] = kubelet_literal(json.dumps(job.spec.engine.params, sort_keys=True))
+    values = _common_environment(job)
     wanted = tiers.nominal(job, defaults)
     if wanted.any:
         values[terms.ENV_CHECKPOINT_TIERS] = ",".join(wanted.names)
@@ -31,9 +29,25 @@ def _environment(job: TrainingJob, defaults: CheckpointDefaults) -> dict[str, st
         values[terms.ENV_CHECKPOINT_JOURNAL] = "false"
     if tiers.gets_default(job, defaults):
         values[terms.ENV_CHECKPOINT_BY_DEFAULT] = "true"
+    return values
+
+
+def _common_environment(job: TrainingJob) -> dict[str, str]:
+    values: dict[str, str] = {}
+    if job.spec.engine:
+        values[terms.ENV_PARAMS] = kubelet_literal(json.dumps(job.spec.engine.params, sort_keys=True))
     if not job.spec.recovery.warm:
         values[terms.ENV_WARM] = "false"
     return values
+
+
+def _independent_environment(job: TrainingJob, role: Role) -> dict[str, str]:
+    """Return the environment of a pod outside the process group. It saves no checkpoints of the job."""
+    return {
+        **_common_environment(job),
+        terms.ENV_MEMBERS_FILE: f"{terms.MOUNT_PATH}/{terms.MEMBERS_FILE}",
+        terms.ENV_ROLE_REPLICAS: str(role.replicas),
+    }
 
 
 def pod(
@@ -42,21 +56,27 @@ def pod(
     """Return the manifest of a slot's pod, with its intent hash. `defaults`: the chart's settings for jobs
     without tiers.
     """
-    template = _role(job, slot).template
-    metadata = job.metadata
+    role, metadata = _role(job, slot), job.metadata
+    template = role.template
+    labels = {
+        terms.LABEL_JOB: metadata.name,
+        terms.LABEL_ROLE: slot.role,
+        terms.LABEL_INDEX: str(slot.index),
+    }
+    if role.independent:
+        labels[terms.LABEL_MEMBERSHIP] = role.membership.value
+        environment = _independent_environment(job, role)
+    else:
+        environment = _environment(job, defaults or CheckpointDefaults())
     return worker_pod(
         WorkerPod(
             name=slot.pod,
             namespace=metadata.namespace or "",
             owner=owner_reference(KIND.api_version, KIND.name, metadata.name, metadata.uid),
-            labels={
-                terms.LABEL_JOB: metadata.name,
-                terms.LABEL_ROLE: slot.role,
-                terms.LABEL_INDEX: str(slot.index),
-            },
+            labels=labels,
             template=template.to_dict() if template else {},
             image=engine.spec.image if engine else "",
-            environment=_environment(job, defaults or CheckpointDefaults()),
+            environment=environment,
             grace_seconds=DEFAULT_GRACE_SECONDS,
         )
     )

@@ -16,6 +16,8 @@ from convoy_controllers.trainingjob.progress import merge_progress, newest_check
 from convoy_crds.layout import slots
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import Role
+from convoy_crds.trainingjob_independent import IndependentStatus
 from convoy_crds.trainingjob_status import Phase, RoleStatus, TrainingJobStatus
 
 MAX_SHORT_MESSAGE = 240
@@ -84,17 +86,12 @@ class Draft:
         }
         own = {pod.name: pod for pod in self.observed.pods if pod.uid in running}
         counts = {role.name: 0 for role in self.observed.job.spec.roles}
-        absent = {role.name: role.absent for role in status.roles}
+        known = {role.name: role for role in status.roles}
         layout = slots(self.observed.job)
         for slot in layout:
             counts[slot.role] += slot.pod in own
         status.roles = [
-            RoleStatus(
-                name=role.name,
-                desired=role.replicas,
-                ready=counts[role.name],
-                absent=absent.get(role.name, []),
-            )
+            _role_status(role, known.get(role.name), counts[role.name])
             for role in self.observed.job.spec.roles
         ]
         status.ready = f"{sum(counts.values())}/{len(layout)}"
@@ -121,6 +118,15 @@ class Draft:
             stepped=self.status.progress != job.status.progress,
             now=self.exact,
         )
+
+
+def _role_status(role: Role, known: RoleStatus | None, ready: int) -> RoleStatus:
+    """Return the status of a role. An Independent role keeps its counts (independent/conditions.py)."""
+    before = known or RoleStatus(name=role.name)
+    if role.independent:
+        counts = before.independent or IndependentStatus()
+        return RoleStatus(name=role.name, desired=role.replicas, ready=before.ready, independent=counts)
+    return RoleStatus(name=role.name, desired=role.replicas, ready=ready, absent=before.absent)
 
 
 def is_up(ranks: tuple[Any, ...]) -> bool:

@@ -13,6 +13,8 @@ from datetime import datetime
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
+from convoy_controllers.trainingjob.independent.drain import clear
+from convoy_controllers.trainingjob.independent.scope import is_independent, split
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import delete_from_lost_node, stranded, unfenced_seconds
 from convoy_controllers.trainingjob.status import Draft
@@ -53,8 +55,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     Pods that joined an incarnation keep their own grace period, in which the launchers pass SIGTERM on to
     the ranks. Pods that never had ranks are deleted at once.
     """
-    draft = Draft(observed, now)
+    draft = Draft(split(observed).members, now)
     status = draft.status
+    clear(draft)
     draft.merge_reports(status.incarnation)
     own = [pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid]
     formation.disband(status)
@@ -111,7 +114,8 @@ def _deletion(
     # `disband` has reserved the next incarnation. A pod that was created for it has run no rank, so it has no
     # state to save. Its program runs as PID 1 without a SIGTERM handler, so it would end only after the whole
     # grace period.
-    ran = pod_incarnation(pod) < status.incarnation
+    # The incarnations of Independent pods are their own, so these pods always get their grace period.
+    ran = pod_incarnation(pod) < status.incarnation or is_independent(observed.job, pod)
     return delete_pod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 

@@ -12,7 +12,7 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.engine import Engine
-from convoy_crds.layout import command, slots
+from convoy_crds.layout import command, first_slots
 from convoy_crds.params import params_error
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
@@ -118,10 +118,9 @@ def long_command(observed: Observed) -> Violation | None:
     """Return a violation if the command is longer than agents accept
     (convoy_agents.pods.assignment.MAX_COMMAND).
     """
-    job = observed.job
+    job, firsts = observed.job, first_slots(observed.job)
     for index, role in enumerate(job.spec.roles):
-        slot = next(slot for slot in slots(job) if slot.role == role.name)
-        words = command(job, observed.engine, slot)
+        words = command(job, observed.engine, firsts[role.name])
         size = len(json.dumps(words, ensure_ascii=False).encode())
         if size > MAX_COMMAND:
             why = f"{size} bytes with its arguments, more than {MAX_COMMAND} bytes; put data into a file"

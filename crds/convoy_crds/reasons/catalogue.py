@@ -9,6 +9,7 @@ from convoy_crds.reasons.common import CommonReasons
 from convoy_crds.reasons.experiments import ExperimentReasons
 from convoy_crds.reasons.faults import FaultReasons
 from convoy_crds.reasons.guarding import GuardingReasons
+from convoy_crds.reasons.independent import IndependentReasons
 from convoy_crds.reasons.lifecycle import LifecycleReasons
 from convoy_crds.reasons.metrics import MetricReasons
 from convoy_crds.reasons.nodehealth import NodeHealthReasons
@@ -28,6 +29,7 @@ class Reasons(
     PodReasons,
     LifecycleReasons,
     FaultReasons,
+    IndependentReasons,
     CheckpointingReasons,
     StragglerReasons,
     MetricReasons,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.slot_tokens import SlotToken
@@ -15,6 +16,7 @@ from convoy_controllers.commands import (
     MemoryTiers,
     PickPort,
     ReplicaState,
+    ReportMembers,
     Scrape,
     StoreUse,
 )
@@ -138,6 +140,7 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
         replica_state=_state_view(report.replica_state) if report.HasField("replica_state") else None,
         model=_model_view(report.model) if report.HasField("model") else None,
         endpoints=tuple(one[:MAX_NAME] for one in report.endpoints[:MAX_ENDPOINTS]),
+        members_incarnation=report.members_incarnation,
     )
 
 
@@ -196,6 +199,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.memory,
         view.replica_state,
         view.endpoints,
+        view.members_incarnation,
         view.model and (view.model.source, view.model.ready, view.model.failure, view.model.message),
         # Each of many replicas may save its state every minute, which changes nothing for its job.
         tuple(
@@ -263,6 +267,8 @@ def command(
             pod_uid=given.pod_uid, incarnation=given.incarnation, addresses=given.addresses[:MAX_ENDPOINTS]
         )
         return wire.HubMessage(endpoints=ready)
+    if isinstance(given, ReportMembers):
+        return wire.HubMessage(group_members=_group_members(given))
     if isinstance(given, Assign):
         return wire.HubMessage(assignment=_assignment(given, peer_address, slot_token))
     return wire.HubMessage(
@@ -273,6 +279,11 @@ def command(
             immediate=given.immediate,
         )
     )
+
+
+def _group_members(given: ReportMembers) -> wire.GroupMembers:
+    members = [wire.MemberAddress(**asdict(one)) for one in given.members]
+    return wire.GroupMembers(pod_uid=given.pod_uid, incarnation=given.incarnation, members=members)
 
 
 def _model_source(given: ModelSource) -> wire.ModelSource:

@@ -58,6 +58,7 @@ def test_two_faults_never_change_the_same_resource() -> None:
 def test_the_node_may_run_only_the_experiments_pods() -> None:
     own = pod("a", "job-1")
     assert target_refusal(ORDER, {"a": own, "b": pod("b", "job-2"), "new": pod("new", "")}) == ""
+    assert target_refusal(ORDER, {"a": pod("a", "job-1.rollout.0"), "b": pod("b", "job-2.web.3")}) == ""
     assert "pod a is not on this node" in target_refusal(ORDER, {})
     assert "has no job yet" in target_refusal(ORDER, {"a": pod("a", "")})
     assert "not to the job of the order" in target_refusal(ORDER, {"a": pod("a", "other")})

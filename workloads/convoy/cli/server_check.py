@@ -14,7 +14,7 @@ from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.workers.refusal import findings
 from convoy_crds.engine import KIND as ENGINE
 from convoy_crds.engine import Engine
-from convoy_crds.layout import Slot, slots
+from convoy_crds.layout import first_slots
 from convoy_crds.terms import LABEL_ROLE
 from convoy_crds.trainingjob import TrainingJob
 
@@ -67,7 +67,7 @@ def _pod_refusals(client: Client, job: TrainingJob, engine: Engine | None) -> It
     """Yield the errors that the API server finds in the pods of the job. It checks the first pod of each
     role.
     """
-    first: dict[str, Slot] = {slot.role: slot for slot in reversed(slots(job))}
+    first = first_slots(job)
     for role in job.spec.roles:
         body = pod(job, engine, first[role.name])
         # The job does not exist yet, so it has no uid. An owner reference would also need rights that users
