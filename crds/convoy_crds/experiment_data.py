@@ -62,6 +62,10 @@ class PackedBlock(Model):
     """Unix time in seconds at which the last run ended."""
 
 
+NOT_REGISTERED = "NotRegistered"
+"""Reason of the deviation of an experiment that ran without a cluster."""
+
+
 class Deviation(Model):
     """A deviation from the plan that the operator has seen."""
 

@@ -85,8 +85,9 @@ def condition_title(spec: ExperimentSpec, cell: Cell) -> str:
     if cell.magnitude is None:
         return cell.perturbation or UNPERTURBED
     known = next((one for one in spec.perturbations or () if one.name == cell.perturbation), None)
-    unit = f" {perturbation_type(known.kind).unit}" if known is not None else ""
-    return f"{cell.perturbation} {cell.magnitude:g}{unit}"
+    if known is None:
+        return f"{cell.perturbation} {cell.magnitude:g}"
+    return f"{cell.perturbation} {perturbation_type(known.kind).text(cell.magnitude)}"
 
 
 def comparison_title(prediction: Prediction) -> str:

@@ -75,6 +75,13 @@ class PerturbationType:
     whole: bool = False
     """True if the magnitude is a whole number."""
 
+    def text(self, magnitude: float) -> str:
+        """Return a magnitude with its unit, such as `60 s`, `1 kill` or `factor 2`."""
+        if self.unit in ("factor", "ratio"):
+            return f"{self.unit} {magnitude:g}"
+        unit = self.unit.removesuffix("s") if self.whole and magnitude == 1 else self.unit
+        return f"{magnitude:g} {unit}"
+
 
 _SIMULATED = frozenset({Backend.SIMULATION})
 _EVERYWHERE = frozenset({Backend.SIMULATION, Backend.AGENT, Backend.HARNESS})

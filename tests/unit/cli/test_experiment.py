@@ -94,6 +94,17 @@ def test_status_before_the_operator_has_seen_it(convoy: Run) -> None:
     assert rows(text, "fast") == [] and "lag 60 s: 0 of 3 blocks\n" in text
 
 
+def test_status_of_a_sweep_counts_runs(convoy: Run) -> None:
+    spec = experiment().to_dict()["spec"]
+    spec |= {
+        "arms": spec["arms"][:1],
+        "sweep": {"parameters": [{"name": "x", "path": "x", "values": [1, 2]}]},
+    }
+    body = {"metadata": {"name": "trial"}, "spec": {**spec, "predictions": None, "perturbations": None}}
+    text = convoy(Experiment.model_validate({**body, "status": {"phase": "Running"}}), "status", "trial")[0]
+    assert "\nsweep: 0 of 6 runs; medians\n" in text.output
+
+
 def test_status_without_a_name_lists_all(convoy: Run) -> None:
     listed = rows(convoy(experiment(**ENDED), "status")[0].output, "trial")
     assert listed == ["trial Succeeded 4/6 1 1 Supported - VerdictsReady"]

@@ -21,8 +21,8 @@ from convoy_controllers.children import Create
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_arm import Arm
-from convoy_crds.experiment_data import decompressed
-from convoy_crds.experiment_hash import plan_hash
+from convoy_crds.experiment_data import ExperimentData, compressed, decompressed
+from convoy_crds.experiment_hash import plan_document, plan_hash
 from convoy_crds.experiment_schedule import Block, schedule
 from convoy_crds.experiment_status import ExperimentPhase
 from convoy_crds.terms import ENGINE_ANALYSIS
@@ -81,6 +81,17 @@ def analysis(job: str, params: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _fast_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "PROGRAMS", {**local.PROGRAMS, ENGINE_ANALYSIS: analysis})
+
+
+def test_the_report_of_one_machine_says_that_the_plan_is_not_registered() -> None:
+    made = Experiment.model_validate(manifest(blocks=1))
+    registered = plan_document("small", made.to_dict()["spec"], [])
+    data = compressed(ExperimentData())
+    _, files = local.analyse("result", {"action": "analyse", "plan": registered, "data": data})
+    report = files["report.md"].decode()
+    assert f"- Plan: `{plan_hash(registered)}`, not registered." in report and "NotRegistered: " in report
+    assert [one["reason"] for one in json.loads(files["data.json"])["deviations"]] == ["NotRegistered"]
+    assert "NotRegistered" in files["result.intoto.json"].decode()
 
 
 def figures(found: LocalRun) -> dict[int, Any]:
@@ -210,8 +221,9 @@ def invoke(folder: Path, body: dict[str, Any]) -> Any:
 def test_the_command_writes_the_files_and_prints_the_tables(tmp_path: Path) -> None:
     done = invoke(tmp_path, manifest())
     assert done.exit_code == 0, done.output
-    assert "shift 2 factor: 2 of 2 blocks" in done.output
+    assert "shift factor 2: 2 of 2 blocks" in done.output
     assert "policy.target=" in done.output
+    assert "The plan was not registered: " in done.output
     assert done.output.endswith(f"The report is {tmp_path / 'out' / 'report.html'}\n")
     files = {one.name for one in (tmp_path / "out").iterdir()}
     assert {"plan.json", "result.json"} < files

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.unit.crds.experiments import arm, make_experiment
 
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_plan import Prediction
+from convoy_crds.experiment_schedule import Cell
 from convoy_crds.experiment_status import MAX_BLOCKS
-from convoy_crds.experiment_summary import arm_labels, comparison_title, summarise
+from convoy_crds.experiment_summary import arm_labels, comparison_title, condition_title, summarise
 
 LAG = [{"name": "lag", "kind": "ObservationLag", "magnitudes": [15.0, 60.0]}]
 
@@ -103,3 +105,18 @@ def test_a_comparison_names_contrast_and_margin() -> None:
     made |= {"contrast": "Degradation", "perturbation": "lag", "margin": 2}
     title = "ours not worse than hpa in the degradation of late, margin 2"
     assert comparison_title(Prediction.model_validate(made)) == title
+
+
+@pytest.mark.parametrize(
+    ("kind", "magnitude", "title"),
+    [
+        ("KillRank", 1.0, "fault 1 kill"),
+        ("KillRank", 2.0, "fault 2 kills"),
+        ("SlowNode", 2.0, "fault factor 2"),
+        ("TelemetryNoise", 0.1, "fault ratio 0.1"),
+        ("LinkLimit", 20.0, "fault 20 Mbit/s"),
+    ],
+)
+def test_a_condition_has_its_unit(kind: str, magnitude: float, title: str) -> None:
+    spec = make_experiment(perturbations=[{"name": "fault", "kind": kind, "magnitudes": [magnitude]}]).spec
+    assert condition_title(spec, Cell("fault", magnitude)) == title

@@ -38,7 +38,7 @@ _SETTINGS: Any = {
 _PROLOGUE = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>", re.DOTALL)
 
 
-def forest(result: Result) -> list[Plot]:
+def forest(spec: ExperimentSpec, result: Result) -> list[Plot]:
     """Return a plot for each predicted outcome: the effects with their intervals, and the
     difference of each pair.
     """
@@ -46,7 +46,8 @@ def forest(result: Result) -> list[Plot]:
     for outcome in dict.fromkeys(one.outcome for one in result.hypotheses):
         rows = [one for one in result.hypotheses if one.outcome == outcome]
         title = f"Effects on {outcome}. Dot: mean; line: interval; ticks: pairs; crosses: margin"
-        found.append((title, partial(_draw, partial(_forest, rows=rows), len(rows))))
+        labels = [f"{one.prediction}, {where(spec, one)}" for one in rows]
+        found.append((title, partial(_draw, partial(_forest, rows=rows, labels=labels), len(rows))))
     return found
 
 
@@ -73,7 +74,7 @@ def curves(spec: ExperimentSpec, result: Result) -> list[Plot]:
     return found
 
 
-def _forest(axes: Axes, rows: Sequence[HypothesisResult]) -> None:
+def _forest(axes: Axes, rows: Sequence[HypothesisResult], labels: Sequence[str]) -> None:
     places = range(len(rows))
     for place, one in zip(places, rows, strict=True):
         colour = _COLOURS[one.verdict.value if one.verdict else "Undecided"]
@@ -85,7 +86,7 @@ def _forest(axes: Axes, rows: Sequence[HypothesisResult]) -> None:
         if one.margin:
             axes.plot([-one.margin, one.margin], [place - 0.3] * 2, "x", color="#999999", markersize=4)
     axes.axvline(0, color="#24292f", linewidth=0.8)
-    axes.set_yticks(list(places), [f"{one.prediction}, {where(one)}" for one in rows])
+    axes.set_yticks(list(places), labels)
     axes.set_ylim(len(rows) - 0.5, -0.6)
     unit = f" in {rows[0].unit}" if rows[0].unit else ""
     axes.set_xlabel(f"difference of candidate and comparator{unit}; right: the candidate is better")

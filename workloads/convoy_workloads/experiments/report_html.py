@@ -33,7 +33,7 @@ _CLASSES = {
 
 def html(plan: Mapping[str, Any], result: Result, drawn: bool = True) -> str:
     """Return the report of a result. `drawn`: False to leave the plots empty."""
-    title = f"Experiment {result.experiment}"
+    title, spec = f"Experiment {result.experiment}", ExperimentSpec.model_validate(plan["spec"])
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -43,9 +43,9 @@ def html(plan: Mapping[str, Any], result: Result, drawn: bool = True) -> str:
             f"<h1>{escape(title)}</h1>",
             *_paragraphs(summary(plan, result)),
             f"<p>Digest of result.json: <code>{digest(result.document())}</code></p>",
-            *_plots(forest(result), drawn),
+            *_plots(forest(spec, result), drawn),
             *[line for table in tables(plan, result) for line in _table(table)],
-            *_plots(curves(ExperimentSpec.model_validate(plan["spec"]), result), drawn),
+            *_plots(curves(spec, result), drawn),
             "</body></html>",
             "",
         ]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_data import NOT_REGISTERED
 from convoy_crds.experiment_plan import Contrast, Direction
 from convoy_crds.experiment_schedule import Cell, combinations
-from convoy_workloads.experiments.hypotheses import condition
+from convoy_crds.experiment_summary import condition_title
 from convoy_workloads.experiments.result import HypothesisResult, Level, Result
 
 _WORDS = {Direction.BETTER: "better", Direction.WORSE: "worse", Direction.NOT_WORSE: "not worse"}
@@ -38,15 +39,19 @@ def summary(plan: Mapping[str, Any], result: Result) -> list[str]:
         verdicts = f"There are no verdicts: {result.void}"
     elif not result.hypotheses:
         verdicts = "The experiment is a sweep. It makes no predictions"
-    blocks = result.blocks
-    return [
-        f"{verdicts}.",
-        "",
-        f"- Plan: `{result.plan_hash}`, registered before the first run.",
-        f"- Blocks: {blocks.ended} of {blocks.planned} ended, {blocks.failed} of them failed.",
+    blocks, swept = result.blocks, plan["spec"].get("sweep") is not None
+    local = any(one.startswith(NOT_REGISTERED) for one in result.recorded)
+    family = [
         f"- Family: {len(result.hypotheses)} hypotheses, corrected together (Holm, alpha {result.alpha:g}).",
         "- An effect is the mean paired difference of candidate and comparator; above 0 the candidate is "
         "better.",
+    ]
+    return [
+        f"{verdicts}.",
+        "",
+        f"- Plan: `{result.plan_hash}`, {'not registered' if local else 'registered before the first run'}.",
+        f"- {'Runs' if swept else 'Blocks'}: {blocks.ended} of {blocks.planned} ended, {blocks.failed} failed.",
+        *([] if swept else family),
         *[f"- Engine {one['name']}: `{one['image']}` in the plan." for one in plan["engines"]],
         *[f"- Deviation from the plan: {one}." for one in result.recorded],
     ]
@@ -57,7 +62,7 @@ def tables(plan: Mapping[str, Any], result: Result) -> list[Table]:
     spec = ExperimentSpec.model_validate(plan["spec"])
     found = [_values(spec, result)]
     if spec.sweep is None:
-        found = [_verdicts(result), _controls(result), *found, _effects(result)]
+        found = [_verdicts(spec, result), _controls(result), *found, _effects(spec, result)]
         if any(one.tuning is not None for one in spec.arms):
             found.append(_tuning(spec, result))
     found += [_list("Remarks", [*result.recorded, *result.flags, *result.deviations], "There are none.")]
@@ -65,9 +70,9 @@ def tables(plan: Mapping[str, Any], result: Result) -> list[Table]:
     return found
 
 
-def where(one: HypothesisResult | Level) -> str:
+def where(spec: ExperimentSpec, one: HypothesisResult | Level) -> str:
     """Return the condition of a row."""
-    return condition(Cell(one.perturbation, one.magnitude)) or "unperturbed"
+    return condition_title(spec, Cell(one.perturbation, one.magnitude))
 
 
 def number(value: float | None) -> str:
@@ -80,11 +85,11 @@ def span(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
 
 
-def _verdicts(result: Result) -> Table:
+def _verdicts(spec: ExperimentSpec, result: Result) -> Table:
     rows = [
         (
             one.prediction,
-            where(one),
+            where(spec, one),
             _relation(one),
             one.verdict.value if one.verdict else "none",
             f"{number(one.effect)} {one.unit}".strip(),
@@ -125,7 +130,7 @@ def _values(spec: ExperimentSpec, result: Result) -> Table:
     rows = [
         (
             one.outcome,
-            where(one),
+            where(spec, one),
             labels.get(one.arm, one.arm),
             roles.get(one.arm, ""),
             str(one.blocks),
@@ -152,11 +157,11 @@ def _combination_labels(spec: ExperimentSpec) -> dict[str, str]:
     }
 
 
-def _effects(result: Result) -> Table:
+def _effects(spec: ExperimentSpec, result: Result) -> Table:
     rows = [
         (
             one.prediction,
-            where(one),
+            where(spec, one),
             str(one.blocks),
             str(len(one.failed)),
             f"{one.censored_candidate} / {one.censored_comparator}",
@@ -174,7 +179,9 @@ def _effects(result: Result) -> Table:
     )  # fmt: skip
     note = (
         "A censored run did not reach its event in time and counts with the limit, so its mean is a "
-        "restricted mean. The ratio is candidate / comparator."
+        "restricted mean. d_z is the effect divided by the standard deviation of the differences. Cliff's "
+        "delta, from -1 to 1, says how much more often a value of the candidate is better than one of the "
+        "comparator than worse. The ratio is candidate / comparator."
     )
     return Table("Effect sizes", columns, rows, "There are no predictions.", note)
 

@@ -26,8 +26,8 @@ VERDICT_TONES = {
     Verdict.UNDECIDED: Tone.QUIET,
     Verdict.COMPARATOR_COLLAPSED: Tone.WARN,
 }
-CONDITIONS = (
-    Column("Condition"),
+KUBERNETES_CONDITIONS = (
+    Column("Type"),
     Column("Status", badge=True),
     Column("Since", number=True),
     Column("Reason", wide=True),
@@ -127,7 +127,7 @@ def note(experiment: Experiment) -> str:
 
 
 def condition_rows(experiment: Experiment, now: datetime) -> list[Row]:
-    """Return the experiment's conditions as table rows."""
+    """Return the experiment's Kubernetes conditions as table rows."""
     return [
         Row(
             one.type,
@@ -154,9 +154,7 @@ def verdict_title(experiment: Experiment, one: VerdictStatus) -> str:
 
 def _verdict(experiment: Experiment, number: int, one: VerdictStatus) -> Row:
     prediction = next((p for p in experiment.spec.predictions or () if p.name == one.prediction), None)
-    comparison = "-"
-    if prediction is not None:
-        comparison = comparison_title(prediction)
+    comparison = comparison_title(prediction) if prediction is not None else "-"
     interval = "-" if one.low is None or one.high is None else f"{figure(one.low)} to {figure(one.high)}"
     cells = (
         Cell(one.prediction),

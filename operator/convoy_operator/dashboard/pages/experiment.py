@@ -54,7 +54,7 @@ class ExperimentPage(OneJobPage[Experiment]):
         self._blocks = self._table("Blocks", "blocks", experiment.BLOCKS, "No block has ended yet.")
         self._tuning = self._table("Tuning", "tuning", experiment.TUNING, "No arm is tuned.")
         self._conditions = self._table(
-            "Conditions", "conditions", experiment.CONDITIONS, "No conditions yet."
+            "Kubernetes conditions", "conditions", experiment.KUBERNETES_CONDITIONS, "There are none yet."
         )
         self._timeline = self._table("Timeline", "timeline", timeline.COLUMNS, "No events are recorded.")
 

@@ -22,7 +22,7 @@ from convoy_controllers.experiment.plan import plan
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.experiment import Experiment
-from convoy_crds.experiment_data import decompressed
+from convoy_crds.experiment_data import NOT_REGISTERED, Deviation, decompressed
 from convoy_crds.experiment_hash import plan_hash
 from convoy_crds.experiment_status import EXPERIMENT_ENDED, ExperimentStatus
 from convoy_crds.job_result import parse_result
@@ -37,6 +37,12 @@ from convoy_workloads.simulators.tuning import Tuner
 NAMESPACE = "local"
 FILE = "tuning.json"
 """End of the name of a tuning's log. The name begins with that of the job."""
+UNREGISTERED = Deviation(
+    reason=NOT_REGISTERED,
+    message="convoy experiment try ran the plan on one machine. Nobody else can see that the plan stood "
+    "before the first run. The images in the plan did not run",
+)
+"""The deviation of every experiment that runs here."""
 Result = tuple[dict[str, Any], dict[str, bytes]]
 """The result of a job, and its files by name."""
 
@@ -134,7 +140,8 @@ def _simulate(job: str, params: Mapping[str, Any]) -> Result:
     return tune_result(tuner, time.monotonic() - began), files
 
 
-def _analyse(job: str, params: Mapping[str, Any]) -> Result:
+def analyse(job: str, params: Mapping[str, Any]) -> Result:
+    """Register or analyse an experiment, as the Engine `experiment-analysis` does."""
     # The libraries for statistics load slowly, and an installation may lack them.
     from convoy_workloads.experiments.artefact import analysed, plan_files  # noqa: PLC0415
     from convoy_workloads.experiments.compact import compact  # noqa: PLC0415
@@ -142,7 +149,9 @@ def _analyse(job: str, params: Mapping[str, Any]) -> Result:
 
     registered = params["plan"]
     if params["action"] == "analyse":
-        result, files = analysed(registered, decompressed(params["data"]))
+        data = decompressed(params["data"])
+        data = data.model_copy(update={"deviations": [*data.deviations, UNREGISTERED]})
+        result, files = analysed(registered, data)
         return compact(result), files
     if wrong := problems(spec_of(registered)):
         raise ValueError("; ".join(wrong))
@@ -151,7 +160,7 @@ def _analyse(job: str, params: Mapping[str, Any]) -> Result:
 
 PROGRAMS: Mapping[str, Callable[[str, Mapping[str, Any]], Result]] = {
     ENGINE_SIMULATION: _simulate,
-    ENGINE_ANALYSIS: _analyse,
+    ENGINE_ANALYSIS: analyse,
 }
 """Programs of the Engines that an experiment of simulations uses: (name of the job, parameters) -> result."""
 

@@ -46,7 +46,7 @@ def status(
 def print_results(experiment: Experiment) -> None:
     """Print blocks and medians of all conditions, tuning, every failure, controls and verdicts."""
     for cell in summarise(experiment):
-        typer.echo(f"\n{tables.cell_line(cell, values_shown(experiment))}")
+        typer.echo(f"\n{tables.cell_line(experiment, cell)}")
         if values_shown(experiment):
             print_table(tables.cell_table(experiment, cell))
     here = experiment.status

@@ -17,6 +17,7 @@ from convoy_crds.experiment_summary import (
     arm_labels,
     comparison_title,
     condition_title,
+    values_shown,
 )
 
 
@@ -35,10 +36,13 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def cell_line(cell: CellSummary, values: bool) -> str:
-    """Return a line about the blocks under a condition. `values`: True if a table of medians follows."""
+def cell_line(experiment: Experiment, cell: CellSummary) -> str:
+    """Return a line about the blocks under a condition, or about the runs of a sweep."""
     failed = f", {cell.failed} failed" if cell.failed else ""
-    return f"{cell.title}: {cell.ended} of {cell.planned} blocks{failed}{'; medians' if values else ''}"
+    end = f"{failed}; medians" if values_shown(experiment) else failed
+    if experiment.spec.sweep is not None:
+        return f"sweep: {cell.ended} of {cell.planned} runs{end}"
+    return f"{cell.title}: {cell.ended} of {cell.planned} blocks{end}"
 
 
 def cell_table(experiment: Experiment, cell: CellSummary) -> Table:
@@ -120,9 +124,7 @@ def verdicts_table(experiment: Experiment) -> Table:
 def _verdict_row(experiment: Experiment, one: VerdictStatus) -> tuple[str, ...]:
     spec = experiment.spec
     prediction = next((p for p in spec.predictions or () if p.name == one.prediction), None)
-    comparison = "-"
-    if prediction is not None:
-        comparison = comparison_title(prediction)
+    comparison = comparison_title(prediction) if prediction is not None else "-"
     return (
         one.prediction,
         condition_title(spec, Cell(one.perturbation, one.magnitude)),

@@ -56,6 +56,9 @@ def try_experiment(
         typer.echo("")
     good = run.status.phase is ExperimentPhase.SUCCEEDED
     typer.echo(f"{run.status.phase}: {(run.status.summary or 'done') if good else run.status.message}")
+    typer.echo(
+        "The plan was not registered: only a cluster lets others see that it stood before the first run"
+    )
     if run.files:
         typer.echo(f"{', '.join(sorted(run.files))} in {to}")
         if HTML_FILE in run.files:
