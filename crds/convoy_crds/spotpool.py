@@ -1,4 +1,4 @@
-"""SpotPool: nodes that the provider may take back at any time, their price, and the jobs that may use them."""
+"""SpotPool: nodes that the provider may take back at any time, and the jobs that may use them."""
 
 from __future__ import annotations
 
@@ -168,7 +168,13 @@ class Fallback(Model):
     after: Duration = "2m"
     """Time without a ready spot node after which pods are placed on on-demand nodes."""
     minimum_stay: Duration = "10m"
-    """Minimum time between two changes of the mode."""
+    """Minimum time for which pods are placed on on-demand nodes. After it, the pool returns to spot nodes as
+    soon as one is ready.
+    """
+    probe: bool = False
+    """True: if no spot node is ready after the minimum stay, one pod is evicted and placed on spot nodes, so
+    that an autoscaler creates a node for it.
+    """
     max_interruptions_per_hour: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     """Number of preemptions within an hour above which pods are placed on on-demand nodes at once. If absent,
     there is no limit.

@@ -14,7 +14,7 @@ MAX_NODES = 1000
 """Maximum number of nodes of a pool."""
 MAX_NOTICES = 64
 """Maximum number of notices in the status."""
-MAX_NAMESPACES = 64
+MAX_NAMESPACES = 256
 """Maximum number of namespaces in the status."""
 MAX_GRANTS = 256
 """Maximum number of roles that a pool serves."""
@@ -116,8 +116,10 @@ class NodeNotice(StatusModel):
     state: NoticeState = NoticeState.NOTICED
     at: datetime
     """Time at which Convoy first learned of the notice."""
-    deadline: datetime
-    """Earliest time at which the node may disappear, over all sources."""
+    deadline: datetime | None = None
+    """Earliest time at which the node may disappear, over all sources. Absent for Rebalance."""
+    silent_since: datetime | None = None
+    """Time since which no source gives the notice any more."""
     sources: Annotated[list[NoticeSource], Field(max_length=len(NoticeSource))] = Field(default_factory=list)
     repeats: int = 0
     """Number of further notices for the same node and boot. They have no effect of their own."""
@@ -196,15 +198,11 @@ class Grant(StatusModel):
 
 
 class NodeRecord(Bookkeeping):
-    """The history of a node that counts in the cost."""
+    """The history of a spot node."""
 
     name: str
     uid: str
     boot_id: str = ""
-    provider_id: str = ""
-    on_demand: bool = False
-    billed_until: datetime | None = None
-    """Time up to which the node counts in the cost."""
     booted: bool = False
     """True after the node was ready for the first time."""
     silent_since: datetime | None = None
@@ -216,21 +214,20 @@ class NodeRecord(Bookkeeping):
 
 
 class ProvisionalCost(Bookkeeping):
-    """Node time that counts at the on-demand price until the spot price is known."""
+    """Time of spot nodes that counts at the on-demand price until the spot price is known."""
 
     since: datetime | None = None
     until: datetime | None = None
-    seconds: dict[str, float] = Field(default_factory=dict)
-    """Node-seconds by namespace. The empty name is unused time."""
-    cost: dict[str, float] = Field(default_factory=dict)
-    """Cost that these seconds count as, by namespace."""
+    seconds: Annotated[dict[str, float], Field(max_length=MAX_NAMESPACES + 2)] = Field(default_factory=dict)
+    """Node-seconds by namespace. The names `` and `*` mean unused and unobserved time."""
 
 
 class SpotInternal(Bookkeeping):
     """Data that only the operator reads."""
 
-    nodes: Annotated[list[NodeRecord], Field(max_length=MAX_NODES * 2)] = Field(default_factory=list)
-    provisional: ProvisionalCost = Field(default_factory=ProvisionalCost)
+    nodes: Annotated[list[NodeRecord], Field(max_length=MAX_NODES)] = Field(default_factory=list)
+    on_demand: Annotated[list[str], Field(max_length=MAX_NODES)] = Field(default_factory=list)
+    """Uids of the on-demand nodes that ran pods of the pool."""
     notice_seconds: Annotated[list[float], Field(max_length=MAX_SAMPLES)] = Field(default_factory=list)
     interruptions: Annotated[list[datetime], Field(max_length=MAX_SAMPLES)] = Field(default_factory=list)
     """Times of the latest preemptions."""
@@ -256,6 +253,8 @@ class SpotPoolStatus(StatusModel):
     notice_seconds: NoticeSeconds | None = None
     """Absent before the first preemption with a notice."""
     cost: SpotCost = Field(default_factory=SpotCost)
+    provisional: ProvisionalCost = Field(default_factory=ProvisionalCost)
+    """Part of the cost that Convoy corrects when the spot price becomes known."""
     grants: Annotated[list[Grant], Field(max_length=MAX_GRANTS)] = Field(default_factory=list)
     """Pods that each role may place on the pool's nodes."""
     internal: SpotInternal = Field(default_factory=SpotInternal)

@@ -1,0 +1,1 @@
+"""The controller of SpotPools: notices, drains, cost, budgets and grants. Pure."""
