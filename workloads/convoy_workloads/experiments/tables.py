@@ -40,6 +40,7 @@ def summary(plan: Mapping[str, Any], result: Result) -> list[str]:
     elif not result.hypotheses:
         verdicts = "The experiment is a sweep. It makes no predictions"
     blocks, swept = result.blocks, plan["spec"].get("sweep") is not None
+    unit = "Runs" if swept else "Blocks"
     local = any(one.startswith(NOT_REGISTERED) for one in result.recorded)
     family = [
         f"- Family: {len(result.hypotheses)} hypotheses, corrected together (Holm, alpha {result.alpha:g}).",
@@ -50,7 +51,7 @@ def summary(plan: Mapping[str, Any], result: Result) -> list[str]:
         f"{verdicts}.",
         "",
         f"- Plan: `{result.plan_hash}`, {'not registered' if local else 'registered before the first run'}.",
-        f"- {'Runs' if swept else 'Blocks'}: {blocks.ended} of {blocks.planned} ended, {blocks.failed} failed.",
+        f"- {unit}: {blocks.ended} of {blocks.planned} ended, {blocks.failed} failed.",
         *([] if swept else family),
         *[f"- Engine {one['name']}: `{one['image']}` in the plan." for one in plan["engines"]],
         *[f"- Deviation from the plan: {one}." for one in result.recorded],
