@@ -8,12 +8,14 @@ from typing import Any
 from convoy_controllers.children import owner_reference
 from convoy_controllers.experiment import arms
 from convoy_controllers.experiment.arms import Run
+from convoy_controllers.experiment.block_seed import seeded
 from convoy_controllers.experiment.names import LOAD_SUFFIX, MAX_NAME, load_name, plan_label
 from convoy_controllers.resources import SERVING_JOBS, TRAINING_JOBS, Resource
+from convoy_crds.engine import Engine
 from convoy_crds.experiment import KIND, Experiment
 from convoy_crds.experiment_arm import Arm, ArmType
 from convoy_crds.experiment_plan import Perturbation
-from convoy_crds.experiment_status import RunStatus
+from convoy_crds.experiment_status import PlanEngine, RunStatus
 from convoy_crds.perturbations import Backend, perturbation_type
 from convoy_crds.servingjob_rollout import DEFAULT_PORT
 from convoy_crds.terms import (
@@ -56,11 +58,15 @@ def max_name(arm: Arm) -> int:
     return MAX_NAME
 
 
-def run_job(experiment: Experiment, run: Run, record: RunStatus) -> dict[str, Any]:
+def run_job(
+    experiment: Experiment, run: Run, record: RunStatus, engines: Mapping[str, Engine]
+) -> dict[str, Any]:
     """Return the job of a run. Raises InvalidFieldPath."""
     chosen = arms.settings(run.arm, arms.values(experiment, run))
     if run.arm.type is ArmType.SIMULATION:
         chosen = _tool(ENGINE_SIMULATION, simulation_params(experiment, run, chosen))
+    elif run.arm.type is ArmType.TRAINING_JOB:
+        chosen = seeded(chosen, engines, run.block.seed)
     labels = {LABEL_BLOCK: str(run.block.id), LABEL_ARM: run.arm.name, LABEL_ATTEMPT: str(record.attempt)}
     return manifest(experiment, RESOURCES[run.arm.type], record.name, chosen, labels)
 
@@ -85,13 +91,18 @@ def load_job(experiment: Experiment, run: Run, record: RunStatus) -> dict[str, A
     service = body.get("service") if isinstance(body.get("service"), dict) else None
     port = (service or {}).get("port", DEFAULT_PORT)
     url = f"http://{record.name}.{experiment.metadata.namespace}.svc:{port}"
-    params = {"seed": run.block.seed, **(run.arm.load or {}), "url": url}
+    params = load_params(run, url)
     registered = arms.perturbation(experiment.spec, run.block)
     if registered is not None and Backend.LOAD in perturbation_type(registered.kind).backends:
         params["perturbation"] = _perturbation(registered, run.block.cell.magnitude)
     labels = {LABEL_BLOCK: str(run.block.id), LABEL_ARM: run.arm.name, LABEL_ATTEMPT: str(record.attempt)}
     spec = _tool(ENGINE_LOAD, params)
     return manifest(experiment, TRAINING_JOBS, load_name(record.name), spec, labels)
+
+
+def load_params(run: Run, url: str) -> dict[str, Any]:
+    """Return the parameters of the job that sends requests to `url`, without a perturbation."""
+    return {**(run.arm.load or {}), "seed": run.block.seed, "url": url}
 
 
 def step_job(
@@ -134,6 +145,12 @@ def used_engines(experiment: Experiment) -> dict[str, str]:
     for path, name in arms.engine_names(spec):
         found.setdefault(name, path)
     return found
+
+
+def plan_engines(experiment: Experiment, engines: Mapping[str, Engine]) -> list[PlanEngine]:
+    """Return the Engines of the experiment with their present images, sorted by name."""
+    used = sorted(used_engines(experiment))
+    return [PlanEngine(name=name, image=engines[name].spec.image) for name in used if name in engines]
 
 
 def _perturbation(registered: Perturbation, magnitude: float | None) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Deletes jobs that the experiment no longer needs. Names decide which ones: a job whose name belongs to no
-current attempt is deleted, and its result is refused.
+current attempt is deleted, and its result is refused. So is a job without the label of the plan.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def replaced_attempts(draft: Draft) -> None:
     current |= {steps.name_of(draft, one): one.uid for one in internal.steps}
     internal.stale = [uid for uid in internal.stale if any(job.uid == uid for job in jobs.values())]
     for job in jobs.values():
-        if current.get(job.name) in ("", job.uid) or job.name in internal.kept:
+        uid = current.get(job.name)
+        if uid == job.uid or (uid == "" and draft.belongs(job)) or job.name in internal.kept:
             continue
         if job.ended and job.uid not in internal.stale and len(internal.stale) < MAX_STALE:
             internal.stale.append(job.uid)

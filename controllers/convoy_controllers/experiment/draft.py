@@ -10,13 +10,14 @@ from typing import Any
 from convoy_controllers.children import Check, Child, Create, Delete, Event
 from convoy_controllers.commands import Command
 from convoy_controllers.condition_list import with_condition
+from convoy_controllers.experiment.names import plan_label
 from convoy_controllers.experiment.observed import ChildJob, Observed
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import Resource
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_status import EXPERIMENT_ENDED, ExperimentPhase, ExperimentStatus
 from convoy_crds.reasons.reason import Reason
-from convoy_crds.terms import ConditionType
+from convoy_crds.terms import LABEL_PLAN, ConditionType
 
 MAX_SHORT_MESSAGE = 240
 """Maximum number of characters of `status.message`. The conditions have the full message."""
@@ -75,6 +76,19 @@ class Draft:
     def may_start(self) -> bool:
         """Return True if the spec lets jobs start."""
         return not self.spec.suspend and not self.edited
+
+    def job(self, name: str, uid: str) -> ChildJob | None:
+        """Return the job of this name; None if it does not exist or is another one. `uid`: the job's uid;
+        empty if it is unknown, and then the label must name the plan.
+        """
+        found = self.observed.jobs.get(name)
+        if found is None or not (found.uid == uid if uid else self.belongs(found)):
+            return None
+        return found
+
+    def belongs(self, job: ChildJob) -> bool:
+        """Return True if a job was made for the plan, according to its label."""
+        return job.labels.get(LABEL_PLAN) == plan_label(self.plan_hash)
 
     def create(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Create a job."""

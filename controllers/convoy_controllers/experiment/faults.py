@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from convoy_controllers.children import delete_pod
 from convoy_controllers.commands import InjectFault, UndoFault
-from convoy_controllers.experiment import arms, runs
+from convoy_controllers.experiment import arms, outcomes, runs
 from convoy_controllers.experiment.arms import Run
 from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.faults import FaultPhase
@@ -86,7 +86,7 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
     state = draft.observed.faults.get(record.name)
     if state is not None and state.phase is not FaultPhase.REFUSED:
         fault.injected = fault.injected or state.injected > 0
-        record.achieved = state.achieved if state.achieved is not None else record.achieved
+        record.achieved = record.achieved if state.achieved is None else outcomes.measured(state.achieved)
         return
     if fault.injected:
         return  # The pod has left its node, and the fault went with it.
@@ -102,7 +102,7 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
             pod_uid=fault.pods[0],
             id=record.name,
             owner_uid=record.uid,
-            job_uids=_job_uids(draft),
+            job_uids=_job_uids(draft, record.uid, fault.node),
             kind=registered.kind,
             magnitude=run.block.cell.magnitude or 0.0,
             seconds=registered.duration_seconds or max(1.0, (end - draft.exact).total_seconds()),
@@ -111,34 +111,41 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
     )
 
 
-def _job_uids(draft: Draft) -> tuple[str, ...]:
-    """Return the uids of the experiment's jobs, running ones first. Pods of a job that has just ended may
-    still be on the node.
+def _job_uids(draft: Draft, target: str, node: str) -> tuple[str, ...]:
+    """Return the uids of the experiment's jobs that may have pods on a node: the target's first, then those
+    with pods there, and those that have ended last. Pods of a job that has just ended may still be there.
     """
-    jobs = sorted(draft.observed.jobs.values(), key=lambda job: job.ended)
+    there = {uid for uid, pods in draft.observed.pods.items() if any(pod.node == node for pod in pods)}
+    jobs = sorted(
+        draft.observed.jobs.values(), key=lambda job: (job.uid != target, job.uid not in there, job.ended)
+    )
     return tuple(job.uid for job in jobs)[:MAX_JOBS]
 
 
 def _kill_pods(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) -> None:
     """Delete as many pods as the magnitude says, one after the other over the duration. Each one is in the
-    status before it is deleted.
+    status before it is deleted. It counts once it is being deleted or is gone. If it has ended by itself
+    before, another one takes its place.
     """
     fault, count = record.fault, int(run.block.cell.magnitude or 0)
     if fault is None:
         return
-    pods = [pod for pod in draft.observed.pods.get(record.uid, ()) if not pod.deleting]
-    for pod in pods:
-        if pod.uid in fault.pods:
-            draft.delete_pod(delete_pod(pod.name, pod.uid))
+    known = {pod.uid: pod for pod in draft.observed.pods.get(record.uid, ())}
+    alive = {uid: pod for uid, pod in known.items() if not pod.deleting}
+    fault.pods = [uid for uid in fault.pods if uid not in alive or alive[uid].phase not in ENDED_PHASES]
+    killed = sum(uid not in alive for uid in fault.pods)
+    record.achieved, fault.injected = float(killed), killed == count
+    for uid in fault.pods:
+        if uid in alive:
+            draft.delete_pod(delete_pod(alive[uid].name, uid))
     pause = (registered.duration_seconds or 0.0) / max(1, count)
     start = fault.started_at + timedelta(seconds=registered.start_seconds)
     due = start + timedelta(seconds=pause * len(fault.pods))
-    fresh = [pod for pod in pods if pod.uid not in fault.pods]
+    fresh = [pod for uid, pod in alive.items() if uid not in fault.pods]
     chosen = _target(fresh, registered, run.block.seed + len(fault.pods))
     if len(fault.pods) < count and draft.exact >= due and chosen is not None:
         fault.pods.append(chosen.uid)
         draft.delete_pod(delete_pod(chosen.name, chosen.uid))
-    record.achieved, fault.injected = float(len(fault.pods)), len(fault.pods) == count
 
 
 def _target(pods: list[PodView], registered: Perturbation, seed: int) -> PodView | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from convoy_controllers.experiment.names import step_name
 from convoy_controllers.experiment.observed import ChildJob, Observed
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
@@ -107,8 +108,12 @@ def _busy(reader: Reader, experiment: Experiment, jobs: dict[str, ChildJob]) -> 
     namespace, now = experiment.metadata.namespace or "", reader.now()
     names = {(job.name, job.uid) for job in jobs.values()}
     names |= {(run.name, run.uid) for run in experiment.status.runs if run.uid}
-    for name, uid in names:
-        if any(pod.owner_uid == uid and _runs(pod, now) for pod in reader.pods(namespace, name)):
+    plan, name = experiment.status.plan, experiment.metadata.name
+    if plan is not None:
+        steps = [step for step in experiment.status.internal.steps if step.uid]
+        names |= {(step_name(name, plan.hash, step.name, step.attempt), step.uid) for step in steps}
+    for job, uid in names:
+        if any(pod.owner_uid == uid and _runs(pod, now) for pod in reader.pods(namespace, job)):
             yield uid
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_crds.experiment_plan import Outcome
-from convoy_crds.experiment_status import Figure, RunFailure
+from convoy_crds.experiment_status import MAX_VALUE, Figure, RunFailure
 from convoy_crds.field_paths import value_at
 from convoy_crds.reasons.reason import Reason
 
@@ -16,8 +16,6 @@ MAX_MESSAGE = 256
 """Maximum number of characters of a failure's message."""
 MAX_SHOWN = 40
 """Maximum number of characters of a wrong value in a message."""
-MAX_VALUE = 1e300
-"""Largest absolute value of an outcome. Sums of larger ones could overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def failure(label: str, reason: Reason, **facts: Any) -> RunFailure:
 
 
 def number(value: Any) -> float | None:
-    """Return a value as a number; None if it is none, or not finite."""
+    """Return a value as a number; None if it is none, not finite, or beyond MAX_VALUE."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -62,6 +60,12 @@ def number(value: Any) -> float | None:
     except OverflowError:
         return None
     return found if math.isfinite(found) and abs(found) <= MAX_VALUE else None
+
+
+def measured(value: Any) -> float | None:
+    """Return a measured magnitude with six significant digits; None if it is no number."""
+    found = number(value)
+    return None if found is None else float(f"{found:.6g}")
 
 
 def why_missing(outcome: Outcome, readings: Readings) -> str:

@@ -6,26 +6,15 @@ import json
 from typing import Any
 
 from convoy_controllers.experiment import blocks, checks, steps, storage, tuning, validity
-from convoy_controllers.experiment.children import used_engines
+from convoy_controllers.experiment.children import plan_engines
 from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.experiment.names import PLAN_STEP
-from convoy_controllers.experiment.observed import Observed
 from convoy_crds.experiment import MUTABLE, ExperimentSpec
 from convoy_crds.experiment_hash import canonical, plan_document, plan_hash
 from convoy_crds.experiment_schedule import schedule
-from convoy_crds.experiment_status import ExperimentPhase, PlanEngine, PlanStatus, StepRecord
+from convoy_crds.experiment_status import ExperimentPhase, PlanStatus, StepRecord
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ENGINE_ANALYSIS, ConditionType
-
-
-def engines(observed: Observed) -> list[PlanEngine]:
-    """Return the Engines of the experiment with their present images, sorted by name."""
-    used = sorted(used_engines(observed.experiment))
-    return [
-        PlanEngine(name=name, image=observed.engines[name].spec.image)
-        for name in used
-        if name in observed.engines
-    ]
 
 
 def registered_plan(plan: PlanStatus) -> dict[str, Any]:
@@ -45,7 +34,7 @@ def fix(draft: Draft) -> None:
         draft.condition(ConditionType.VALID, False, found.reason, found.message)
         draft.wait(ExperimentPhase.PENDING, found.reason, found.message)
         return
-    registered = engines(draft.observed)
+    registered = plan_engines(draft.experiment, draft.observed.engines)
     draft.condition(ConditionType.VALID, True, Reasons.ACCEPTED, Reasons.ACCEPTED.message)
     document = plan_document(draft.name, draft.observed.spec, registered)
     draft.status.plan = PlanStatus(
@@ -68,7 +57,8 @@ def advance(draft: Draft, plan: PlanStatus) -> bool:
         return True
     if not storage.ready(draft, ExperimentPhase.REGISTERING):
         return False
-    params = {"action": "register", "plan": registered_plan(plan)}
+    taken_over = [one.to_dict() for one in draft.status.tuning]
+    params = {"action": "register", "plan": registered_plan(plan), "tuning": taken_over}
     end = steps.advance(draft, PLAN_STEP, ENGINE_ANALYSIS, params)
     if end is None:
         _show(draft)

@@ -54,15 +54,14 @@ def follow(draft: Draft, run: Run, record: RunStatus) -> None:
             _finish(draft, record, job, Readings(status=job.status, result=job.result))
     elif not record.uid and draft.may_start and draft.places > 0:
         draft.places -= 1
-        draft.create(RESOURCES[run.arm.type], run_job(draft.experiment, run, record))
+        draft.create(RESOURCES[run.arm.type], run_job(draft.experiment, run, record, draft.observed.engines))
     if not record.ended:
         _enforce_deadline(draft, record)
 
 
 def job_of(draft: Draft, record: RunStatus) -> ChildJob | None:
     """Return the job of a run's current attempt; None if it does not exist."""
-    job = draft.observed.jobs.get(record.name)
-    return job if job is not None and record.uid in ("", job.uid) else None
+    return draft.job(record.name, record.uid)
 
 
 def occupies(draft: Draft, record: RunStatus) -> bool:
@@ -98,8 +97,8 @@ def _try_again(draft: Draft, run: Run, record: RunStatus) -> None:
 def _follow_load(draft: Draft, run: Run, record: RunStatus, server: ChildJob) -> None:
     """Create the job that sends the requests once the server is available, or record its end."""
     name = load_name(record.name)
-    load = draft.observed.jobs.get(name)
-    if record.load_uid and (load is None or load.uid != record.load_uid):
+    load = draft.job(name, record.load_uid)
+    if record.load_uid and load is None:
         fail(draft, record, Reasons.LOAD_DISAPPEARED, job=name)
     elif load is not None:
         record.load_uid = load.uid
@@ -123,7 +122,7 @@ def _finish(draft: Draft, record: RunStatus, job: ChildJob, readings: Readings) 
         return
     record.figures = outcomes.figures(draft.spec.outcomes, record.arm, readings)
     if record.fault is None:  # Otherwise the agent has measured it.
-        record.achieved = outcomes.number(job.result.get("achieved"))
+        record.achieved = outcomes.measured(job.result.get("achieved"))
     record.state, record.completion_time = RunState.SUCCEEDED, draft.now
 
 

@@ -71,8 +71,7 @@ def name_of(draft: Draft, record: StepRecord) -> str:
 
 def current_job(draft: Draft, record: StepRecord) -> ChildJob | None:
     """Return the job of a step's current attempt; None if it does not exist."""
-    job = draft.observed.jobs.get(name_of(draft, record))
-    return job if job is not None and record.uid in ("", job.uid) else None
+    return draft.job(name_of(draft, record), record.uid)
 
 
 def _disappeared(draft: Draft, record: StepRecord) -> str:

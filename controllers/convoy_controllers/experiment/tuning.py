@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +18,13 @@ from convoy_crds.experiment import Experiment, ExperimentSpec
 from convoy_crds.experiment_arm import Arm
 from convoy_crds.experiment_plan import TuningSettings
 from convoy_crds.experiment_schedule import tuning_seed
-from convoy_crds.experiment_status import EXPERIMENT_ENDED, ExperimentPhase, TunedValue, TuningStatus
+from convoy_crds.experiment_status import (
+    EXPERIMENT_ENDED,
+    ExperimentPhase,
+    TunedValue,
+    TuningSource,
+    TuningStatus,
+)
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ENGINE_SIMULATION
 
@@ -85,22 +92,44 @@ def reused(observed: Observed, arm: Arm) -> TuningStatus | str | None:
         where = f"Experiment {reuse.experiment!r} tuned arm {reuse.arm!r}"
         return f"{where} with {found.trials} trials, not {trials}"
     first = next(one for one in observed.experiment.spec.arms if one.tuning)
-    ours, theirs = _trial_blocks(observed, arm), _trial_blocks(observed, first)
-    if ours and theirs and ours != theirs:
-        return (
-            f"a trial of arm {arm.name!r} had {ours} blocks, but one of arm {first.name!r} has {theirs}: all "
-            "arms need the same budget"
-        )
-    return found.model_copy(update={"arm": arm.name}, deep=True)
+    ours, theirs = _trials(observed, arm), _trials(observed, first)
+    if ours is not None and theirs is not None:
+        if ours.blocks != theirs.blocks:
+            return (
+                f"a trial of arm {arm.name!r} had {ours.blocks} blocks, but one of arm {first.name!r} has "
+                f"{theirs.blocks}: all arms need the same budget"
+            )
+        if ours.goal != theirs.goal:
+            return (
+                f"arm {arm.name!r} was tuned for {ours.goal}, but arm {first.name!r} for {theirs.goal}: all "
+                "arms need the same goal"
+            )
+    plan = source.status.plan.hash if source.status.plan is not None else ""
+    origin = TuningSource(experiment=reuse.experiment, arm=reuse.arm, plan=plan)
+    return found.model_copy(update={"arm": arm.name, "source": found.source or origin}, deep=True)
 
 
-def _trial_blocks(observed: Observed, arm: Arm) -> int | None:
-    """Return the number of blocks that each trial of an arm's tuning simulates; None if it is unknown."""
-    tuning = observed.experiment.spec.tuning
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """The form of the trials of a tuning."""
+
+    blocks: int
+    """Number of blocks that each trial simulates."""
+    goal: str
+    """The outcome that the tuning improves, and the direction."""
+
+
+def _trials(observed: Observed, arm: Arm) -> _Trials | None:
+    """Return the form of the trials of an arm's tuning; None if it is unknown."""
+    spec: ExperimentSpec | None = observed.experiment.spec
     if arm.tuning is not None and arm.tuning.reuse is not None:
         source = observed.sources.get(arm.tuning.reuse.experiment)
-        tuning = source.spec.tuning if source is not None else None
-    return tuning.blocks if tuning is not None else None
+        spec = source.spec if source is not None else None
+    if spec is None or spec.tuning is None:
+        return None
+    wanted = spec.tuning.outcome
+    better = next((one.better.value for one in spec.outcomes if one.name == wanted), "?")
+    return _Trials(spec.tuning.blocks, f"{better} {wanted}")
 
 
 def all_reused(observed: Observed) -> Iterator[TuningStatus]:

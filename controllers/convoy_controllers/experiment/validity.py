@@ -8,23 +8,26 @@ from collections.abc import Callable, Iterator
 
 import rfc8785
 
-from convoy_controllers.experiment import arms, storage, tuning
-from convoy_controllers.experiment.children import simulation_params, used_engines
+from convoy_controllers.experiment import arms, sizes, storage, tuning
+from convoy_controllers.experiment.arms import Run
+from convoy_controllers.experiment.children import load_params, plan_engines, simulation_params, used_engines
 from convoy_controllers.experiment.observed import Observed
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_arm import ArmType
 from convoy_crds.experiment_hash import canonical, plan_document
-from convoy_crds.experiment_schedule import combination_count, schedule
+from convoy_crds.experiment_schedule import Cell, combination_count, schedule
 from convoy_crds.experiment_status import MAX_BLOCKS, MAX_HYPOTHESES
 from convoy_crds.field_paths import InvalidFieldPath
 from convoy_crds.params import params_error
 from convoy_crds.perturbations import Backend, perturbation_type
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.terms import ENGINE_SIMULATION, ConditionType
+from convoy_crds.terms import ENGINE_LOAD, ENGINE_SIMULATION, ConditionType
 
 MAX_PLAN_BYTES = 32 * 1024
 """Maximum size of a plan. It travels in the environment of a pod, together with the data of all blocks."""
+_OWN_LOAD_PARAMS = frozenset({"url", "seed", "perturbation"})
+"""Parameters of a load that the experiment sets."""
 _BACKENDS = {
     ArmType.SIMULATION: frozenset({Backend.SIMULATION}),
     ArmType.TRAINING_JOB: frozenset({Backend.AGENT}),
@@ -86,14 +89,24 @@ def _size(observed: Observed) -> Iterator[Violation]:
             "out predictions or magnitudes"
         )
         yield _invalid("spec.predictions", why)
+    engines = plan_engines(observed.experiment, observed.engines)
+    document = plan_document(observed.experiment.metadata.name, observed.spec, engines)
     try:
-        size = len(canonical(plan_document(observed.experiment.metadata.name, observed.spec, ())))
+        size = len(canonical(document))
     except rfc8785.CanonicalizationError as error:
         yield _invalid("spec", f"the plan has no canonical form (RFC 8785): {error}")
         return
     if size > MAX_PLAN_BYTES:
         why = f"the plan has {size} bytes as JSON, but at most {MAX_PLAN_BYTES} fit; keep data in files"
         yield _invalid("spec", why)
+        return
+    if (needed := sizes.analysis_size(spec, document)) > sizes.MAX_PARAMS:
+        blocks = len(schedule(spec))
+        why = (
+            f"plan and results of {blocks} blocks may need {needed} bytes, but the analysis can get only "
+            f"{sizes.MAX_PARAMS}: use fewer blocks, arms or outcomes, or a shorter plan"
+        )
+        yield _invalid("spec.blocks", why)
 
 
 def _perturbations(observed: Observed) -> Iterator[Violation]:
@@ -163,13 +176,38 @@ def _params(observed: Observed) -> Iterator[Violation]:
     """Yield parameters that do not fit the Engine of a simulation."""
     experiment = observed.experiment
     engine = observed.engines.get(ENGINE_SIMULATION)
-    for run in arms.runs(experiment.spec, schedule(experiment.spec)[0]):
+    for run in _one_run_of_each_condition(experiment.spec):
         if run.arm.type is ArmType.SIMULATION and engine is not None:
             given = simulation_params(experiment, run, arms.settings(run.arm, arms.values(experiment, run)))
             if error := params_error(engine.spec.params_schema, given):
                 number = [one.name for one in experiment.spec.arms].index(run.arm.name)
                 path = error[0].replace("spec.engine", f"spec.arms[{number}].simulation", 1)
                 why = f"{path}: {error[1]}; see the parameters of Engine {ENGINE_SIMULATION!r}"
+                yield Violation(Reasons.INVALID_PARAMS, why)
+
+
+def _one_run_of_each_condition(spec: ExperimentSpec) -> Iterator[Run]:
+    """Yield a run of each arm under each condition."""
+    seen: set[Cell] = set()
+    for block in schedule(spec):
+        if block.cell not in seen:
+            seen.add(block.cell)
+            yield from arms.runs(spec, block)
+
+
+def _loads(observed: Observed) -> Iterator[Violation]:
+    """Yield parameters of loads that do not fit the Engine, or that the experiment sets itself."""
+    spec, engine = observed.experiment.spec, observed.engines.get(ENGINE_LOAD)
+    block = schedule(spec)[0]
+    for number, arm in enumerate(spec.arms):
+        where = f"spec.arms[{number}].load"
+        for field in _OWN_LOAD_PARAMS & (arm.load or {}).keys():
+            yield _invalid(f"{where}.{field}", "the experiment sets this parameter; remove the field")
+        if arm.load is not None and engine is not None:
+            given = load_params(Run(block, arm.name, arm), "http://server:80")
+            if error := params_error(engine.spec.params_schema, given):
+                path = error[0].replace("spec.engine.params", where, 1)
+                why = f"{path}: {error[1]}; see the parameters of Engine {ENGINE_LOAD!r}"
                 yield Violation(Reasons.INVALID_PARAMS, why)
 
 
@@ -186,4 +224,5 @@ CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
     _tuning,
     _paths,
     _params,
+    _loads,
 )

@@ -36,7 +36,7 @@ def simulated(params: dict[str, Any]) -> dict[str, Any] | None:
         return {"planHash": plan_hash(params["plan"])}
     if params["action"] == "run":
         return {"figures": {"latePercent": params["seed"] % 100 + 0.25}}
-    verdict = [0, None, "Supported", 1.5, 1.0, 2.0, 0.01, 0.5, len(params["blocks"])]
+    verdict = [0, None, "Supported", 1.5, 1.0, 2.0, 0.01, 0.5, 3, 0]
     return {"digest": "sha256:1", "valid": True, "controls": [], "verdicts": [verdict]}
 
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from convoy_crds.experiment import ExperimentSpec
-from convoy_crds.experiment_data import DataMismatch, PackedBlock, pack, unpack
+from convoy_crds.experiment_data import (
+    MAX_BYTES,
+    DataMismatch,
+    Deviation,
+    ExperimentData,
+    PackedBlock,
+    compressed,
+    decompressed,
+    pack,
+    unpack,
+)
+from convoy_crds.experiment_plan import HealthLimit, Outcome, Prediction
 from convoy_crds.experiment_schedule import Block, schedule
-from convoy_crds.experiment_status import MAX_BLOCKS, BlockStatus
+from convoy_crds.experiment_status import MAX_BLOCKS, MAX_VALUE, BlockStatus
+from convoy_crds.meta import Model
 
 
 def spec(arms: int = 3, outcomes: int = 2, blocks: int = 3, **changes: Any) -> ExperimentSpec:
@@ -91,6 +106,47 @@ def test_all_blocks_of_the_largest_experiment_fit_into_parameters(arms: int, out
     text = json.dumps([one.to_dict() for one in pack(of, blocks)], separators=(",", ":"))
     assert len(blocks) == MAX_BLOCKS
     assert len(text) <= 90 * 1024
+
+
+def test_data_survive_their_compression() -> None:
+    of = spec()
+    data = ExperimentData(
+        blocks=pack(of, [row(of, one) for one in schedule(of)]),
+        tuning=[{"arm": "a", "best": 0.1}],
+        deviations=[Deviation(reason="ExperimentStopped", message="\N{SNOWMAN}")],
+    )
+    assert decompressed(compressed(data)) == data
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no base64!", "not base64"),
+        (base64.b64encode(b"plain").decode(), "not base64 of zlib"),
+        (base64.b64encode(zlib.compress(b"{}" * 999)[:-9]).decode(), "incomplete"),
+        (base64.b64encode(zlib.compress(b" " * (MAX_BYTES + 1))).decode(), "more than"),
+        (base64.b64encode(zlib.compress(b'{"blocks": 3}')).decode(), "blocks"),
+    ],
+)
+def test_malformed_data_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        decompressed(text)
+
+
+@pytest.mark.parametrize("field", ["censoredAt", "margin", "min"])
+def test_limits_beyond_the_largest_value_are_refused(field: str) -> None:
+    models: dict[str, tuple[type[Model], dict[str, Any]]] = {
+        "censoredAt": (Outcome, {"name": "x", "better": "Lower", "source": {"metric": "x"}}),
+        "margin": (
+            Prediction,
+            {"name": "p", "outcome": "x", "candidate": "a", "comparator": "b", "direction": "Better"},
+        ),
+        "min": (HealthLimit, {"arm": "a", "outcome": "x"}),
+    }
+    model, body = models[field]
+    model.model_validate({**body, field: MAX_VALUE})
+    with pytest.raises(ValidationError, match="less than or equal to 10"):
+        model.model_validate({**body, field: 1.1 * MAX_VALUE})
 
 
 @pytest.mark.parametrize(

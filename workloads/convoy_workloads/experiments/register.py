@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_status import TuningStatus
 from convoy_workloads.experiments import power
 from convoy_workloads.experiments.hypotheses import hypotheses
 from convoy_workloads.simulators import plan_check
@@ -46,9 +47,12 @@ def _undecided(spec: ExperimentSpec, family: int, one_sided: bool) -> str:
     )
 
 
-def problems(spec: ExperimentSpec) -> list[str]:
-    """Return the reasons why a plan must not be registered, each with the path of its field."""
-    return [*filter(None, [power_problem(spec)]), *plan_check.problems(spec)]
+def problems(spec: ExperimentSpec, tuning: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Return the reasons why a plan must not be registered, each with the path of its field. `tuning`: rows
+    of `status.tuning` that arms have taken over from other experiments.
+    """
+    taken = [TuningStatus.model_validate(one) for one in tuning]
+    return [*filter(None, [power_problem(spec)]), *plan_check.problems(spec, taken)]
 
 
 def spec_of(plan: Mapping[str, Any]) -> ExperimentSpec:

@@ -4,12 +4,14 @@ errors, because it does not know the simulators.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_arm import Arm, ArmType, Simulation, SweepParameter, TunedParameter
 from convoy_crds.experiment_schedule import combinations
+from convoy_crds.experiment_status import TuningStatus
 from convoy_crds.field_paths import InvalidFieldPath, value_at, with_value
 from convoy_crds.suggest import suggestion
 from convoy_workloads.simulators.run import find, parsed
@@ -17,9 +19,12 @@ from convoy_workloads.simulators.simulator import InvalidSimulation, Simulator
 from convoy_workloads.simulators.tuning import extreme_values, first_value, range_error
 
 
-def problems(spec: ExperimentSpec) -> list[str]:
-    """Return the errors in the simulations of a plan, each with the path of its field."""
+def problems(spec: ExperimentSpec, tuning: Sequence[TuningStatus] = ()) -> list[str]:
+    """Return the errors in the simulations of a plan, each with the path of its field. `tuning`: tuned values
+    that arms have taken over from other experiments.
+    """
     found: list[str] = []
+    taken = {one.arm: one for one in tuning}
     for number, arm in enumerate(spec.arms):
         if arm.type is ArmType.SIMULATION and arm.simulation is not None:
             where = f"spec.arms[{number}].simulation"
@@ -31,7 +36,9 @@ def problems(spec: ExperimentSpec) -> list[str]:
             search = (arm.tuning.search if arm.tuning else None) or []
             wrong = [*filter(None, map(range_error, search)), *_repeated(search)]
             found.extend(f"spec.arms[{number}].tuning.search: {error}" for error in wrong)
-            if not wrong:
+            if arm.name in taken:
+                found.extend(_taken_over(simulator, arm.simulation, taken[arm.name], number))
+            elif not wrong:
                 found.extend(_params(spec, arm, arm.simulation, where))
                 ranges = _ranges(simulator, search, arm, arm.simulation)
                 found.extend(f"spec.arms[{number}].tuning.search: {error}" for error in ranges)
@@ -58,6 +65,20 @@ def _params(spec: ExperimentSpec, arm: Arm, simulation: Simulation, where: str) 
         except InvalidSimulation as error:
             errors.setdefault(str(error), combination)
     yield from (error + combination for error, combination in errors.items())
+
+
+def _taken_over(
+    simulator: Simulator, simulation: Simulation, tuning: TuningStatus, number: int
+) -> Iterator[str]:
+    """Yield errors in the parameters of an arm with the values that it has taken over."""
+    where, params = f"spec.arms[{number}].tuning.reuse", simulation.params
+    try:
+        for one in tuning.values:
+            params = with_value(params, one.path, json.loads(one.value))
+        parsed(simulator.params, params, "params")
+    except (InvalidFieldPath, InvalidSimulation) as error:
+        shown = ", ".join(f"{one.path}={one.value}" for one in tuning.values)
+        yield f"{where}: with the values {shown}: {error}"
 
 
 def _repeated(search: Sequence[TunedParameter]) -> Iterator[str]:

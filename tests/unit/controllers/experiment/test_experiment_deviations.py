@@ -1,9 +1,15 @@
-"""Tests of what deviates from the plan of an Experiment: it is in the status, and the analysis gets it."""
+"""Tests of what deviates from the plan of an Experiment: the status and the analysis get it."""
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from tests.unit.controllers.experiment.labs import Lab
 
+from convoy_controllers.experiment.observe import _busy
+from convoy_controllers.simulate.kernel import EPOCH
+from convoy_controllers.views import PodView
 from convoy_crds.experiment_hash import plan_hash
 from convoy_crds.meta import Condition
 
@@ -101,3 +107,44 @@ def test_unequal_magnitudes_are_a_mark_of_the_verdict() -> None:
     lab.analyse(verdicts=[[0, None, "Supported", 1.5, 1.0, 2.0, 0.01, 0.5, 3, 1]])
     assert lab.status.verdicts[0].unequal is True
     assert lab.status.to_dict()["verdicts"][0]["unequal"] is True
+
+
+def test_a_job_of_the_expected_name_without_the_label_of_the_plan_is_replaced() -> None:
+    lab = Lab()
+    lab.settle()
+    name = lab.named("-plan-")
+    lab.vanish(name)
+    lab.experiment.status.internal.steps[0].uid = ""
+    lab.create(name)
+    lab.end(name, {"planHash": lab.status.plan.hash})
+    foreign = lab.jobs[name].uid
+    lab.settle()
+    assert lab.status.phase == "Registering" and lab.jobs[name].uid != foreign
+    assert lab.events.count("StaleResult") == 1
+
+
+def test_pods_of_a_step_whose_job_is_gone_keep_it_busy() -> None:
+    lab = Lab()
+    lab.settle()
+    name = lab.named("-plan-")
+    uid = lab.jobs[name].uid
+    pods = [PodView(f"{name}-worker-0", "pod", "Running", owner_uid=uid)]
+
+    class Caches:
+        """The caches after the job was deleted, while its pod still runs."""
+
+        def pods(self, namespace: str, job: str) -> list[PodView]:
+            return pods if (namespace, job) == ("default", name) else []
+
+        def now(self) -> datetime:
+            return EPOCH
+
+    reader: Any = Caches()
+    assert set(_busy(reader, lab.experiment, {})) == {uid}
+    lab.vanish(name)
+    lab.busy = {uid}
+    lab.settle()
+    assert lab.active == [], "the next attempt waits for the pod"
+    lab.busy = set()
+    lab.settle()
+    assert lab.named("-plan-2") in lab.jobs

@@ -178,4 +178,35 @@ def test_pods_are_deleted_one_after_the_other_and_each_is_recorded_first() -> No
     lab.now += timedelta(seconds=30)
     (second,) = deleted(lab.step())
     assert second != first
-    assert (lab.run.fault.pods, lab.run.achieved) == ([first, second], 2.0)
+    assert (lab.run.fault.pods, lab.run.achieved) == ([first, second], 1.0)
+    lab.pods[uid] = tuple(pod for pod in lab.pods[uid] if pod.uid != second)
+    lab.step()
+    assert (lab.run.achieved, lab.run.fault.injected) == (2.0, True)
+
+
+def test_a_pod_that_ended_by_itself_counts_as_no_deletion() -> None:
+    lab = FaultLab({**KILLS, "magnitudes": [1]})
+    uid = lab.jobs[lab.started()].uid
+    (first,) = lab.run.fault.pods
+    assert (lab.run.achieved, lab.run.fault.injected) == (0.0, False)
+    lab.pods[uid] = tuple(replace(pod, phase="Failed") if pod.uid == first else pod for pod in lab.pods[uid])
+    lab.step()
+    (second,) = lab.run.fault.pods
+    assert second != first and lab.run.achieved == 0.0
+    lab.pods[uid] = tuple(replace(pod, deleting=pod.uid == second) for pod in lab.pods[uid])
+    lab.step()
+    assert (lab.run.achieved, lab.run.fault.injected) == (1.0, True)
+
+
+def test_an_order_names_the_jobs_with_pods_on_the_node_first() -> None:
+    lab = FaultLab({**LINK, "target": {"slot": 1}})
+    name = lab.started()
+    lab.lingering = True
+    for number in range(faults.MAX_JOBS):
+        lab.create(f"elsewhere-{number}")
+    lab.create("beside-b")
+    lab.wait(30)
+    lab.step()
+    (order,) = (one for one in lab.plan().commands if isinstance(one, InjectFault))
+    assert (order.node, len(order.job_uids)) == ("n1", faults.MAX_JOBS)
+    assert order.job_uids[:2] == (lab.jobs[name].uid, lab.jobs["beside-b"].uid)

@@ -29,6 +29,12 @@ def test_an_absent_field_may_stand_for_a_value_but_a_wrong_one_never(
     assert (missing([one], readings) is None) is (expected is not None)
 
 
+@pytest.mark.parametrize(("value", "counts"), [(1e100, True), (1.1e100, False), (-1e101, False)])
+def test_a_value_that_the_analysis_would_not_count_is_a_failure(value: float, counts: bool) -> None:
+    one = Outcome.model_validate({"name": "x", "better": "Lower", "source": {"metric": "x"}})
+    assert (missing([one], Readings({}, {"x": value})) is None) is counts
+
+
 def test_an_absent_field_is_a_failure_otherwise() -> None:
     assert missing([outcome()], Readings({"goodput": {"seconds": {}}})) is not None
 

@@ -12,7 +12,13 @@ from convoy_controllers.testing.builders import make_engine, make_store
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.experiment_plan import TuningSettings
 from convoy_crds.experiment_schedule import tuning_seed
-from convoy_crds.experiment_status import ExperimentPhase, TunedValue, TuningStatus
+from convoy_crds.experiment_status import (
+    ExperimentPhase,
+    PlanStatus,
+    TunedValue,
+    TuningSource,
+    TuningStatus,
+)
 
 from .labs import Lab
 
@@ -218,8 +224,13 @@ def reusing() -> list[dict[str, Any]]:
 def test_cluster_arms_take_over_what_was_tuned_in_simulation() -> None:
     lab = Lab(arms=reusing())
     lab.sources["before"] = source()
+    lab.sources["before"].status.plan = PlanStatus(hash="sha256:before")
     lab.register()
     assert lab.status.phase == "Running"
+    registered = next(lab.params(name) for name in lab.created if "-plan-" in name)
+    assert registered["tuning"] == [one.to_dict() for one in lab.status.tuning]
+    origin = TuningSource(experiment="before", arm="fast", plan="sha256:before")
+    assert [one.source for one in lab.status.tuning] == [origin, origin]
     lab.sources.clear()
     run = lab.manifests[lab.named("-b0-")]
     assert run["spec"]["engine"] == {"name": "gpt", "params": {"steps": 9}}
@@ -255,6 +266,25 @@ def test_arms_whose_trials_had_other_numbers_of_blocks_are_refused() -> None:
     assert shown(lab)[1] == (
         "spec.arms[1].tuning.reuse: a trial of arm 'hpa' had 2 blocks, but one of arm 'fast' has 8: all arms "
         "need the same budget"
+    )
+
+
+def test_arms_that_were_tuned_for_different_goals_are_refused() -> None:
+    lab = Lab(
+        arms=[
+            arm("fast", "Candidate", tuning=SEARCH),
+            job_arm("hpa", "Comparator", tuning=reusing()[1]["tuning"]),
+        ],
+        tuning={"outcome": "late"},
+    )
+    lab.sources["before"] = source()
+    outcomes = [{"name": "cost", "source": {"metric": "cost"}, "better": "Lower"}]
+    spec = make_experiment("before", outcomes=outcomes, predictions=None).spec
+    tuned_for = TuningSettings(outcome="cost")
+    lab.sources["before"].spec = spec.model_copy(update={"tuning": tuned_for})
+    assert shown(lab)[1] == (
+        "spec.arms[1].tuning.reuse: arm 'hpa' was tuned for Lower cost, but arm 'fast' for Lower late: all "
+        "arms need the same goal"
     )
 
 

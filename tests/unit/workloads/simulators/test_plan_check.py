@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_status import TunedValue, TuningStatus
 from convoy_workloads.simulators.plan_check import problems
 
 
@@ -120,3 +121,19 @@ def test_a_tuned_parameter_without_values_is_an_error() -> None:
     assert problems(spec(arm={"tuning": {"trials": 2, "search": search}})) == [
         "spec.arms[1].tuning.search: policy.target: values is empty; name at least one value"
     ]
+
+
+def test_values_that_an_arm_takes_over_are_checked_before_the_first_block() -> None:
+    tuning = {"trials": 2, "reuse": {"experiment": "before", "arm": "x"}}
+    of = spec(simulation={"params": {"policy": {"name": "static"}}}, arm={"tuning": tuning})
+
+    def taken(path: str, value: str) -> list[str]:
+        return problems(of, [TuningStatus(arm="b", trials=2, values=[TunedValue(path=path, value=value)])])
+
+    assert taken("policy.replicas", "3") == []
+    (wrong,) = taken("policy.replicas", "-3")
+    assert wrong.startswith(
+        "spec.arms[1].tuning.reuse: with the values policy.replicas=-3: params.policy.static.replicas: "
+    )
+    (unknown,) = taken("policy.copies", "3")
+    assert "params.policy.static.copies: Extra inputs are not permitted" in unknown

@@ -108,7 +108,9 @@ class LocalRun:
             status = {"phase": Phase.SUCCEEDED, "result": parse_result(encode_result(result))}
         except (InvalidSimulation, ValidationError, ValueError) as error:
             status = {"phase": Phase.FAILED, "reason": type(error).__name__, "message": str(error)}
-        self.jobs[child.name] = ChildJob(child.resource, child.name, f"job-{self.ended}", status)
+        labels = child.manifest["metadata"]["labels"]
+        uid = f"job-{self.ended}"
+        self.jobs[child.name] = ChildJob(child.resource, child.name, uid, status, labels=labels)
 
 
 def local_run(experiment: Experiment, engines: Mapping[str, Engine]) -> LocalRun:

@@ -37,7 +37,7 @@ def compute(params: Params) -> tuple[dict[str, Any], dict[str, bytes]]:
     if params.action == "analyse":
         result, files = analysed(params.plan, params.given())
         return compact(result), files
-    if found := problems(spec_of(params.plan)):
+    if found := problems(spec_of(params.plan), params.tuning):
         raise ParamsError("; ".join(found))
     return {"planHash": plan_hash(params.plan)}, plan_files(params.plan)
 

@@ -25,7 +25,7 @@ class Params(BaseModel):
     blocks: Annotated[list[PackedBlock], Field(max_length=MAX_BLOCKS)] = []
     """The ended blocks in the short form, for `analyse`."""
     tuning: Annotated[list[dict[str, Any]], Field(max_length=16)] = []
-    """Rows of the Experiment's `status.tuning`, for `analyse`."""
+    """Rows of the Experiment's `status.tuning`."""
     data: str = ""
     """Blocks, tuning and deviations from the plan, compressed, instead of `blocks` and `tuning`: base64 of
     zlib of JSON.
