@@ -71,8 +71,10 @@ class IndependentRecord(Bookkeeping):
 
     role: str
     replica: int = 0
-    incarnation: int = 1
-    """Number of the slot's own incarnation. Each start of its program has another number."""
+    incarnation: int = 0
+    """Number of the newest start of the slot's program. All starts of Independent pods of a job share one
+    sequence of numbers. 0 before the first start.
+    """
     pod: str = ""
     """Digest of the pod that runs the incarnation. Absent while the slot waits for its pod or for its
     back-off.

@@ -329,6 +329,8 @@ class TrainingJobInternal(Bookkeeping):
     pending: PendingRecord = Field(default_factory=PendingRecord)
     restarts: RestartRecord = Field(default_factory=RestartRecord)
     goodput: GoodputRecord = Field(default_factory=GoodputRecord)
+    independent_incarnation: int = 0
+    """Number of the newest start of an Independent pod's program. It never decreases."""
     independent: Annotated[list[IndependentRecord], Field(max_length=MAX_RECORDS)] = Field(
         default_factory=list
     )

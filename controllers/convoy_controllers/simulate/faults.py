@@ -236,7 +236,8 @@ class Faults:
 
     def _newest(self, job: str) -> list[Worker]:
         slots = self._workers.slots
-        known = [w for w in self._workers.by_uid.values() if w.job == job and w.live and w.uid in slots]
+        ours = (w for w in self._workers.by_uid.values() if w.job == job and not w.alone)
+        known = [worker for worker in ours if worker.live and worker.uid in slots]
         newest = max((slots[worker.uid].incarnation for worker in known), default=0)
         return [worker for worker in known if slots[worker.uid].incarnation == newest]
 

@@ -88,7 +88,7 @@ class Fences:
 
 
 def _plans(workers: list[Worker], job: str) -> list[Assign]:
-    return [worker.plan for worker in workers if worker.job_uid == job and worker.plan]
+    return [worker.plan for worker in workers if worker.plan and worker.plan.job_uid == job]
 
 
 def _strict_job(uid: str, workers: list[Worker], name: str) -> StrictJob[None]:

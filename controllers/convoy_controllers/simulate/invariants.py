@@ -16,7 +16,9 @@ from convoy_controllers.simulate.cluster_events import ClusterEvent, CommandSent
 from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_controllers.simulate.workers import LIVE
 from convoy_controllers.trainingjob.nodes import strict
+from convoy_controllers.views import PodView
 from convoy_crds.goodput import totals
+from convoy_crds.terms import LABEL_MEMBERSHIP
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
@@ -60,6 +62,8 @@ class InvariantChecker:
         match event:
             case StatusStored(after=TrainingJob()):
                 self._check_status(event)
+            case CommandSent(TrainingJob() as job, Assign() | PickPort() as command) if self._alone(command):
+                self._check_alone(job, command)
             case CommandSent(TrainingJob() as job, Assign() | PickPort() as command):
                 number, stored = command.incarnation, job.status.incarnation
                 if not job.status.formed:
@@ -74,6 +78,28 @@ class InvariantChecker:
                 self._check_start(event)
             case _:
                 pass
+
+    def _pod(self, uid: str) -> PodView | None:
+        return next((pod for pod in self._cluster.api.pods.values() if pod.uid == uid), None)
+
+    def _alone(self, command: Assign | PickPort) -> bool:
+        """Return True if the command is for an Independent pod."""
+        pod = self._pod(command.pod_uid)
+        return pod is not None and LABEL_MEMBERSHIP in pod.labels
+
+    def _check_alone(self, job: TrainingJob, command: Assign | PickPort) -> None:
+        """Check a command for an Independent pod: its slot's incarnation was stored before."""
+        pod = self._pod(command.pod_uid)
+        records = [
+            one
+            for one in job.status.internal.independent
+            if pod is not None and pod.name == f"{job.metadata.name}-{one.role}-{one.replica}"
+        ]
+        if not records or not records[0].pod or command.incarnation > records[0].incarnation:
+            raise InvariantViolation(
+                f"a command for incarnation {command.incarnation} of an Independent pod was sent before "
+                f"the incarnation was stored: {records}"
+            )
 
     def _check_status(self, event: StatusStored) -> None:
         before, after = event.before.status, event.after.status
@@ -146,6 +172,9 @@ class InvariantChecker:
         job = stored.job if stored else None
         if not isinstance(job, TrainingJob) or job.metadata.uid != started.job_uid or not strict(job):
             return
+        worker = self._cluster.workers.by_uid.get(started.uid)
+        if worker is not None and worker.alone:
+            return  # Independent pods need no fencing.
         for other in self._cluster.workers.by_uid.values():
             same = (other.job_uid, other.pod) == (started.job_uid, started.pod)
             if not same or other.uid == started.uid or not other.live:

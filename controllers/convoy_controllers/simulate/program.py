@@ -37,5 +37,7 @@ class Program(Model):
     """Exit code of a rank that has lost a peer."""
     saves_on_term: bool = True
     """True if ranks save a checkpoint on SIGTERM and exit with code 75. If False, the signal ends them."""
+    independent_seconds: Seconds = 0.0
+    """Time after which the program of a pod of an Independent role exits with code 0; 0 for never."""
     endless_roles: list[str] = Field(default_factory=list)
     """Roles whose ranks continue to run after the last step."""

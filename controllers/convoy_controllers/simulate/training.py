@@ -75,10 +75,11 @@ class GangTraining:
         """Add a pod's running ranks to their gang. The gang starts when all ranks have joined. An Independent
         pod joins none.
         """
-        if assign.job_uid != worker.job_uid:
-            return
         program = self._jobs[worker.job_uid].program if worker.job_uid in self._jobs else None
         if program is None:
+            return
+        if worker.alone:
+            self._start_alone(worker, assign, program)
             return
         key = (worker.job_uid, assign.incarnation)
         gang = self.gangs.get(key)
@@ -95,6 +96,17 @@ class GangTraining:
             gang.members = frozenset(gang.joined)
             pause = program.join_seconds + (program.restore_seconds if self._restorable_step(gang) else 0.0)
             self._later(gang, self._kernel.about(pause), self._start_stepping)
+
+    def _start_alone(self, worker: Worker, assign: Assign, program: Program) -> None:
+        """Start the program of an Independent pod. It exits with code 0 after a time, or runs on."""
+
+        def complete() -> None:
+            slot = self._workers.slots.get(worker.uid)
+            if slot is not None and slot.incarnation == assign.incarnation:
+                self._workers.end_rank(worker.uid, 0, 0)
+
+        if program.independent_seconds:
+            self._kernel.after(self._kernel.about(program.independent_seconds), complete)
 
     def leave(self, worker: Worker, *, resets_peers: bool) -> None:
         """Remove a pod's ranks from their gang. The gang makes no more steps."""

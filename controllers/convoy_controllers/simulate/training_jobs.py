@@ -20,7 +20,7 @@ from convoy_controllers.views import PodView
 from convoy_controllers.workers.faults import PREEMPTED
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.layout import slots, world_size
+from convoy_crds.layout import independent_slots, slots, world_size
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
@@ -150,7 +150,7 @@ TRAINING = JobKind(
     simulate=TrainingJobs,
     monitor=TrainingMonitor,
     engines=_engines,
-    has_pod=lambda job, name: any(slot.pod == name for slot in slots(job)),
+    has_pod=lambda job, name: any(slot.pod == name for slot in (*slots(job), *independent_slots(job))),
     ranks=lambda job: world_size(slots(job)),
     ended=lambda job: job.status.phase in TERMINAL,
 )

@@ -21,9 +21,11 @@ from convoy_controllers.simulate.cluster_events import (
 )
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.machines import Machine
+from convoy_controllers.views import PodView
 from convoy_crds.goodput import Cause
 from convoy_crds.layout import slots
 from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import LABEL_MEMBERSHIP
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 
@@ -141,7 +143,7 @@ class GoodputTruth:
         until the operator restarts the job because of the lost node.
         """
         last = job.status.restarts.last
-        nodes = {pod.node for pod in self._cluster.api.pods_of(job.metadata.name)}
+        nodes = {pod.node for pod in self._group_pods(job)}
         if last is not None and last.reason == Reasons.NODE_LOST.name:
             if account.mode == Cause.RESTART and last.node in self._lost:
                 self._switch_cause(account, Cause.DETECT, max(account.since, self._lost[last.node]))
@@ -155,7 +157,7 @@ class GoodputTruth:
         account = self._accounts[job.metadata.uid]
         if account.mode not in STARTING_CAUSES:
             return
-        pods = [pod for pod in self._cluster.api.pods_of(job.metadata.name) if not pod.deleting]
+        pods = [pod for pod in self._group_pods(job) if not pod.deleting]
         blocked = any(pod.unschedulable and not pod.node for pod in pods) and not job.status.formed
         if blocked != account.blocked:
             self._switch_cause(account, account.mode)
@@ -167,6 +169,11 @@ class GoodputTruth:
             placed = sum(pod.node is not None for pod in pods)
             mode = Cause.START if placed >= len(slots(job)) or job.status.formed else Cause.SCHEDULE
         self._switch_cause(account, mode)
+
+    def _group_pods(self, job: TrainingJob) -> list[PodView]:
+        """Return the pods of the job's process group. Independent pods cost the job no time."""
+        pods = self._cluster.api.pods_of(job.metadata.name)
+        return [pod for pod in pods if LABEL_MEMBERSHIP not in pod.labels]
 
     # Ledger
 

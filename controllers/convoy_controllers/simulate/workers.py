@@ -56,6 +56,11 @@ class Worker:
     reason: str = ""
 
     @property
+    def alone(self) -> bool:
+        """True if the ranks form a group of their own: those of an Independent pod or of a replica."""
+        return self.plan is not None and self.plan.job_uid != self.job_uid
+
+    @property
     def live(self) -> bool:
         """True if the container runs."""
         return self.exit_code is None

@@ -12,9 +12,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.unit.controllers import group_alone
 
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.cluster_events import ClusterEvent, PlanMade
 from convoy_controllers.simulate.faults import Faults
 from convoy_controllers.simulate.invariants import InvariantChecker
 from convoy_controllers.simulate.latencies import Latencies
@@ -22,6 +24,7 @@ from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
+from convoy_crds.layout import Slot, independent_slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
@@ -67,9 +70,15 @@ class Life(RuleBasedStateMachine):
         self.cluster = Cluster(machines, latencies=LATENCIES, engines=[make_engine()], seed=seed)
         self.faults = Faults(self.cluster)
         InvariantChecker(self.cluster)
+        self.cluster.listeners.append(self.check_plan)
         self.cluster.operator.lead()
         self.cluster.submit(self.shape.job(), self.shape.program)
         self.run(5.0)
+
+    def check_plan(self, event: ClusterEvent) -> None:
+        """Check that Independent pods have no effect on the process group."""
+        if isinstance(event, PlanMade) and group_alone.names(event.observed.pods):
+            group_alone.check(event.observed, self.cluster.kernel.time)
 
     @property
     def job(self) -> TrainingJob:
@@ -133,6 +142,13 @@ class Life(RuleBasedStateMachine):
         if names:
             name = names[number % len(names)]
             (self.faults.kill_container if oom else self.faults.delete_pod)(name)
+
+    @rule(number=st.integers(0, 3), code=st.sampled_from([0, 1, 1, 10, 75]))
+    def an_independent_program_ends(self, number: int, code: int) -> None:
+        self.count()
+        names = group_alone.names(self.cluster.api.pods.values())
+        if names:
+            self.faults.end_pod_rank(names[number % len(names)], code)
 
     # Rules about nodes
 
@@ -269,7 +285,17 @@ class Life(RuleBasedStateMachine):
         if self.job.spec.suspend:
             return status.phase is Phase.SUSPENDED and not any(worker.live for worker in workers)
         gang = self.cluster.training.gangs.get((self.job.metadata.uid, status.incarnation))
-        return status.phase is Phase.RUNNING and gang is not None and gang.stepping
+        stepping = status.phase is Phase.RUNNING and gang is not None and gang.stepping
+        return stepping and all(map(self.independent_settled, independent_slots(self.job)))
+
+    def independent_settled(self, slot: Slot) -> bool:
+        """Return True if an Independent pod runs its program, or is not to be started again."""
+        records = self.job.status.internal.independent
+        ended = {(one.role, one.replica) for one in records if one.ending}
+        pod = self.cluster.api.pods.get(slot.pod)
+        view = self.cluster.workers.slots.get(pod.uid) if pod else None
+        runs = view is not None and any(rank.state == "RUNNING" for rank in view.ranks)
+        return (slot.role, slot.replica) in ended or runs
 
     def at_rest(self) -> None:
         """Check that after the next plan nothing is left to do, and that a later plan makes no change
@@ -312,7 +338,7 @@ class Life(RuleBasedStateMachine):
         return f"{phase} incarnation {status.incarnation} {pods} {nodes}"
 
 
-OF_RANKS = ("a_rank_ends", "a_rank_is_killed", "a_rank_hangs", "a_pod_goes")
+OF_RANKS = ("a_rank_ends", "a_rank_is_killed", "a_rank_hangs", "a_pod_goes", "an_independent_program_ends")
 OF_NODES = ("a_node_fails", "a_node_is_well_again", "an_agent_goes", "an_agent_comes")
 OF_CONTROL = ("the_operator_crashes", "the_api_server_goes_or_comes")
 OF_PEOPLE = ("suspend", "restart", "change_engine", "scale", "the_job_is_made_anew")
@@ -356,6 +382,17 @@ SHAPES = {
     "own image, Strict": Shape(
         {"engine": None, "roles": [{"name": "worker", "replicas": 3, "template": OWN_IMAGE}]},
         Program(peer_lost_code=1, saves_on_term=False, peer_timeout_seconds=8.0),
+    ),
+    "Independent role": Shape(
+        {
+            "roles": [
+                {"name": "worker", "replicas": 2},
+                {"name": "rollout", "replicas": 2, "membership": "Independent", "budget": {"maxRestarts": 2}},
+            ],
+            "checkpoint": {"interval": "20s", "tiers": {"local": {}, "peer": {}}},
+        },
+        Program(total_steps=200),
+        capacity=2,
     ),
     "all pods anew": Shape({"recovery": {"inPlace": False, "maxIdenticalErrors": 0}}, capacity=2),
     "checkpointed": Shape(

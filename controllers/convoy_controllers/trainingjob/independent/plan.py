@@ -41,6 +41,7 @@ def extend(made: Plan, parts: Parts, draft: Draft, now: datetime) -> Plan:
     conditions.report(found)
     before = status.internal.independent
     status.internal.independent = records.kept(found.records.values())
+    status.internal.independent_incarnation = found.incarnation
     inspected, later = (made.inspect, None)
     if inspected is None and status.formed:
         inspected, later = waiting.inspect(observed, found.layout, found.own, now)

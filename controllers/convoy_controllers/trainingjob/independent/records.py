@@ -43,7 +43,7 @@ def stopped(record: IndependentRecord) -> IndependentRecord:
     """Return the record of a slot whose program no longer runs, without a fault."""
     if not record.pod:
         return record
-    return record.model_copy(update={"pod": "", "incarnation": record.incarnation + 1})
+    return record.model_copy(update={"pod": ""})
 
 
 def completed(record: IndependentRecord) -> IndependentRecord:
@@ -72,7 +72,7 @@ def after_fault(record: IndependentRecord, fault: Fault, budget: Budget, now: da
     return IndependentRecord(
         role=record.role,
         replica=record.replica,
-        incarnation=record.incarnation + 1,
+        incarnation=record.incarnation,
         failures=failures,
         preemptions=preemptions,
         at=now.replace(microsecond=0),
@@ -98,7 +98,7 @@ def kept(found: Iterable[IndependentRecord]) -> list[IndependentRecord]:
     for one in found:
         explained += one.ending is Ending.GIVEN_UP
         whole = explained <= MAX_EXPLAINED or not one.why
-        if one.pod or one.at or one.ending or one.incarnation > 1:
+        if one.pod or one.at or one.ending:
             stored.append(one if whole else one.model_copy(update={"why": ""}))
     return stored
 

@@ -128,10 +128,10 @@ def _form(work: Work, record: IndependentRecord, pod: PodView) -> IndependentRec
         return record
     if pod.phase != "Running" or records.pause_seconds(record, work.now) > 0:
         return record
-    seen = max(view.incarnation, view.port_incarnation)
-    if seen >= record.incarnation and view.incarnation == seen and record.at is None:
-        return records.formed(record, pod, seen)  # The status was lost, and the program still runs.
-    return records.formed(record, pod, max(record.incarnation, seen + 1 if view.incarnation else seen))
+    if view.incarnation and record.at is None:
+        return records.formed(record, pod, view.incarnation)  # The record was lost, and the program runs.
+    work.incarnation += 1
+    return records.formed(record, pod, work.incarnation)
 
 
 def _end_launcher(work: Work, pod: PodView | None) -> None:
@@ -155,6 +155,6 @@ def create_missing(work: Work, slots: Iterable[Slot]) -> None:
         if records.pause_seconds(record, work.now) > 0:
             continue
         body = pod_manifest(work.observed.job, work.observed.engine, slot)
-        body = with_incarnation(body, record.incarnation, set(work.lost))
+        body = with_incarnation(body, work.incarnation, set(work.lost))
         work.creations.append(Create(PODS, body, dry_run=slot.role not in tried))
         tried.add(slot.role)

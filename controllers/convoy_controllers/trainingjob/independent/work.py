@@ -37,6 +37,8 @@ class Work:
     """The Independent roles, by name."""
     counts: dict[str, IndependentStatus]
     """Counts of each role for the status, by name of the role."""
+    incarnation: int = 0
+    """Number of the newest start of a program."""
     members: tuple[MemberAddress, ...] = ()
     """The pods of the process group."""
     records: dict[Key, IndependentRecord] = field(default_factory=dict)
@@ -57,6 +59,7 @@ def start(observed: Observed, draft: Draft, now: datetime) -> Work:
     known = {(one.role, one.replica): one for one in status.internal.independent}
     roles = {role.name: role for role in job.spec.roles if role.independent}
     before = {one.name: one.independent for one in status.roles}
+    seen = [max(view.incarnation, view.port_incarnation) for view in observed.slots.values()]
     return Work(
         observed=observed,
         draft=draft,
@@ -65,6 +68,7 @@ def start(observed: Observed, draft: Draft, now: datetime) -> Work:
         lost={name: why for name, node in observed.nodes.items() if (why := why_lost(node, ()))},
         layout=layout,
         roles=roles,
+        incarnation=max([status.internal.independent_incarnation, *seen]),
         counts={name: (before.get(name) or IndependentStatus()).model_copy() for name in roles},
         records={
             (slot.role, slot.replica): known.get((slot.role, slot.replica))
