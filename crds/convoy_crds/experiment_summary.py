@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from convoy_crds.experiment import Experiment, ExperimentSpec
 from convoy_crds.experiment_plan import Contrast, Direction, Prediction
 from convoy_crds.experiment_schedule import Cell, cells, combination_count, combinations
-from convoy_crds.experiment_status import EXPERIMENT_ENDED, BlockStatus
+from convoy_crds.experiment_status import EXPERIMENT_ENDED, BlockStatus, TuningStatus, VerdictStatus
 from convoy_crds.perturbations import perturbation_type
 
 UNPERTURBED = "unperturbed"
@@ -97,6 +97,18 @@ def comparison_title(prediction: Prediction) -> str:
     what = f"the degradation of {outcome}" if prediction.contrast is Contrast.DEGRADATION else outcome
     words = _WORDS[prediction.direction]
     return f"{prediction.candidate} {words} than {prediction.comparator} in {what}{margin}"
+
+
+def verdict_title(one: VerdictStatus) -> str:
+    """Return a verdict, with a remark if the perturbation did not disturb both arms equally."""
+    return f"{one.verdict} (unequal magnitudes)" if one.unequal else one.verdict.value
+
+
+def tuned_values(one: TuningStatus) -> str:
+    """Return the values that the tuning of an arm chose, and the arm that they come from."""
+    values = ", ".join(f"{v.path}={v.value}{' (at the edge)' if v.at_edge else ''}" for v in one.values)
+    source = f"from arm {one.source.arm} of experiment/{one.source.experiment}" if one.source else ""
+    return "; ".join(part for part in (values, source) if part)
 
 
 def arm_labels(spec: ExperimentSpec) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ class Backend(StrEnum):
     HARNESS = "Harness"
     """The local cluster of tests and benches."""
     LOAD = "Load"
-    """The Engine `load`, which sends the requests of a ServingJob's block."""
+    """The Engine `load`, which sends the requests of a ServingJob's run."""
 
 
 class PerturbationKind(StrEnum):

@@ -10,8 +10,22 @@ from tests.unit.crds.experiments import arm, make_experiment
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_plan import Prediction
 from convoy_crds.experiment_schedule import Cell
-from convoy_crds.experiment_status import MAX_BLOCKS
-from convoy_crds.experiment_summary import arm_labels, comparison_title, condition_title, summarise
+from convoy_crds.experiment_status import (
+    MAX_BLOCKS,
+    TunedValue,
+    TuningSource,
+    TuningStatus,
+    Verdict,
+    VerdictStatus,
+)
+from convoy_crds.experiment_summary import (
+    arm_labels,
+    comparison_title,
+    condition_title,
+    summarise,
+    tuned_values,
+    verdict_title,
+)
 
 LAG = [{"name": "lag", "kind": "ObservationLag", "magnitudes": [15.0, 60.0]}]
 
@@ -120,3 +134,17 @@ def test_a_comparison_names_contrast_and_margin() -> None:
 def test_a_condition_has_its_unit(kind: str, magnitude: float, title: str) -> None:
     spec = make_experiment(perturbations=[{"name": "fault", "kind": kind, "magnitudes": [magnitude]}]).spec
     assert condition_title(spec, Cell("fault", magnitude)) == title
+
+
+def test_a_verdict_on_unequally_disturbed_arms_says_so() -> None:
+    made = VerdictStatus(prediction="p", verdict=Verdict.SUPPORTED)
+    assert verdict_title(made) == "Supported"
+    made.unequal = True
+    assert verdict_title(made) == "Supported (unequal magnitudes)"
+
+
+def test_tuned_values_name_the_experiment_that_they_come_from() -> None:
+    made = TuningStatus(arm="hpa", values=[TunedValue(path="target", value="70", at_edge=True)])
+    assert tuned_values(made) == "target=70 (at the edge)"
+    made.source = TuningSource(experiment="before", arm="hpa", plan="sha256:00")
+    assert tuned_values(made) == "target=70 (at the edge); from arm hpa of experiment/before"

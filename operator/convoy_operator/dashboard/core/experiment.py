@@ -14,7 +14,9 @@ from convoy_crds.experiment_summary import (
     comparison_title,
     condition_title,
     summarise,
+    tuned_values,
     values_shown,
+    verdict_title,
 )
 from convoy_operator.dashboard.core.formatting import ago, clock, duration, figure, job_link, serving_link
 from convoy_operator.dashboard.core.job import Fact
@@ -147,7 +149,7 @@ def verdict_rows(experiment: Experiment) -> list[Row]:
     return [_verdict(experiment, number, one) for number, one in enumerate(experiment.status.verdicts)]
 
 
-def verdict_title(experiment: Experiment, one: VerdictStatus) -> str:
+def verdict_condition(experiment: Experiment, one: VerdictStatus) -> str:
     """Return the condition of a verdict."""
     return condition_title(experiment.spec, Condition(one.perturbation, one.magnitude))
 
@@ -158,9 +160,9 @@ def _verdict(experiment: Experiment, number: int, one: VerdictStatus) -> Row:
     interval = "-" if one.low is None or one.high is None else f"{figure(one.low)} to {figure(one.high)}"
     cells = (
         Cell(one.prediction),
-        Cell(verdict_title(experiment, one)),
+        Cell(verdict_condition(experiment, one)),
         Cell(comparison),
-        Cell(one.verdict, VERDICT_TONES[one.verdict]),
+        Cell(verdict_title(one), VERDICT_TONES[one.verdict]),
         Cell(figure(one.effect), order=one.effect),
         Cell(interval, order=one.low),
         Cell(figure(one.p), order=one.p),
@@ -286,12 +288,11 @@ def tuning_rows(experiment: Experiment) -> list[Row]:
     """Return the tuning of each arm as table rows."""
     found = []
     for one in experiment.status.tuning:
-        values = ", ".join(f"{v.path} = {v.value}{' (at the edge)' if v.at_edge else ''}" for v in one.values)
         cells = (
             Cell(one.arm),
             Cell(str(one.trials), order=float(one.trials)),
             Cell(figure(one.best), order=one.best),
-            Cell(one.failure, Tone.BAD) if one.failure else Cell(values or "-"),
+            Cell(one.failure, Tone.BAD) if one.failure else Cell(tuned_values(one) or "-"),
             Cell(duration(one.seconds) if one.seconds is not None else "-", order=one.seconds),
         )
         found.append(Row(one.arm, cells))

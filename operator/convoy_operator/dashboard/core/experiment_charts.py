@@ -19,7 +19,7 @@ from convoy_operator.dashboard.core.charts import (
     Options,
     rows_plot,
 )
-from convoy_operator.dashboard.core.experiment import verdict_title
+from convoy_operator.dashboard.core.experiment import verdict_condition
 
 MAX_ROWS = 24
 """Maximum number of rows of a chart. The tables show all."""
@@ -81,7 +81,7 @@ def forest_charts(experiment: Experiment) -> list[RowChart]:
         ]
         if known:
             shown = known[:MAX_ROWS]
-            labels = [f"{one.prediction}, {verdict_title(experiment, one)}" for one in shown]
+            labels = [f"{one.prediction}, {verdict_condition(experiment, one)}" for one in shown]
             unit = f" ({outcome.unit})" if outcome.unit else ""
             options = rows_plot(labels, f"effect{unit}; above 0 the candidate is better", _forest(shown))
             found.append(RowChart(f"Effect on {outcome.name}", len(shown), options, len(known) - len(shown)))

@@ -141,7 +141,7 @@ def test_verdicts_controls_and_tuning() -> None:
     failed = model(controls=[{"name": "A/A", "passed": False, "message": "they differ"}])
     assert texts(experiment.control_rows(failed)) == [["A/A", "failed", "they differ"]]
     assert texts(experiment.tuning_rows(model(**ENDED))) == [
-        ["hpa", "20", "0.5", "target = 70 (at the edge)", "-"]
+        ["hpa", "20", "0.5", "target=70 (at the edge)", "-"]
     ]
 
 

@@ -17,7 +17,9 @@ from convoy_crds.experiment_summary import (
     arm_labels,
     comparison_title,
     condition_title,
+    tuned_values,
     values_shown,
+    verdict_title,
 )
 
 
@@ -78,9 +80,7 @@ def tuning_table(experiment: Experiment) -> Table:
             one.arm,
             str(one.trials),
             number(one.best),
-            ", ".join(f"{v.path}={v.value}{' (at the edge)' if v.at_edge else ''}" for v in one.values)
-            or one.failure
-            or "-",
+            tuned_values(one) or one.failure or "-",
         )
         for one in experiment.status.tuning
     ]
@@ -129,7 +129,7 @@ def _verdict_row(experiment: Experiment, one: VerdictStatus) -> tuple[str, ...]:
         one.prediction,
         condition_title(spec, Cell(one.perturbation, one.magnitude)),
         comparison,
-        one.verdict,
+        verdict_title(one),
         number(one.effect),
         "-" if one.low is None or one.high is None else f"{number(one.low)} to {number(one.high)}",
         number(one.p),
