@@ -22,6 +22,7 @@ from convoy_controllers.trainingjob.losses import lost
 from convoy_controllers.trainingjob.timeline import Placing, Timeline
 from convoy_controllers.views import PodView, SlotView
 from convoy_controllers.workers.pod import pod_incarnation
+from convoy_crds.terms import LABEL_MEMBERSHIP
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus, has_formed
 from convoy_operator import views
 from convoy_operator.cluster_cache import ClusterCache
@@ -119,7 +120,11 @@ class RecoveryMeter:
         status = job.status
         if has_formed(status):
             pods = self._cache.pods.indexed((job.namespace, job.name))
-            own = tuple(pod.view for pod in pods if pod.view.owner_uid == job.uid)
+            own = tuple(
+                pod.view
+                for pod in pods
+                if pod.view.owner_uid == job.uid and LABEL_MEMBERSHIP not in pod.view.labels
+            )
             incarnation = status.get("incarnation", 0)
             reports = self._slots(own)
             running = status.get("phase") == Phase.RUNNING
@@ -147,9 +152,11 @@ class RecoveryMeter:
             known.placings[after.uid] = placing
 
     def _recovery(self, pod: Pod) -> _OpenRecovery | None:
-        """Return the open recovery of a pod's job. The pod must be owned by the job, be in its namespace
-        and carry its label: any user can set an owner on a pod.
+        """Return the open recovery of a pod's job; None for an Independent pod. The pod must be owned by the
+        job, be in its namespace and carry its label: any user can set an owner on a pod.
         """
+        if LABEL_MEMBERSHIP in pod.view.labels:
+            return None
         known = self._open.get(pod.view.owner_uid or "")
         return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None
 
@@ -157,6 +164,8 @@ class RecoveryMeter:
         if before is not None and (after is None or after.uid != before.uid):
             self._open.pop(before.uid, None)
             self._pending.pop(before.uid, None)
+        if before is not None and after is not None and after.uid == before.uid:
+            self._metrics.independent.count(before.status, after.status)
         if after is not None and (waits := self._pending.get(after.uid)) is not None:
             total, fault_at = waits
             if _restarts(after.status) >= total:
