@@ -132,7 +132,11 @@ class FaultRecord(StatusModel):
     ordered_at: datetime | None = None
     """Time at which the fault was first ordered."""
     injected: bool = False
-    """True once the agent has reported the fault as injected, or the pods were deleted."""
+    """True once the agent has reported the fault as injected in the last of the pods, or the pods were
+    deleted.
+    """
+    before: float = 0.0
+    """Measured magnitude on the pods before the last one: a kill may replace the pod."""
 
 
 class RunStatus(StatusModel):

@@ -59,8 +59,8 @@ def finish(draft: Draft, run: Run, record: RunStatus) -> None:
     if on_pods(draft, run) is None:
         return
     if record.fault is not None and record.fault.node and record.fault.pods:
-        draft.command(UndoFault(record.fault.node, record.fault.pods[0], record.name))
-    if record.failure is None and (record.fault is None or not record.fault.injected):
+        draft.command(UndoFault(record.fault.node, record.fault.pods[-1], _fault_id(record)))
+    if record.failure is None and not (record.fault and (record.fault.injected or record.fault.before)):
         why = "the run ended before the perturbation was in effect"
         record.figures = []
         runs.fail(draft, record, Reasons.FAULT_NOT_INJECTED, pod=f"of {record.name}", why=why)
@@ -83,32 +83,64 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
         if chosen is None:
             return
         fault.pods, fault.node, fault.ordered_at = [chosen.uid], chosen.node or "", draft.now
-    state = draft.observed.faults.get(record.name)
+    _follow_replacement(draft, run, record, registered, pods)
+    state = draft.observed.faults.get(_fault_id(record))
     if state is not None and state.phase is not FaultPhase.REFUSED:
         fault.injected = fault.injected or state.injected > 0
-        record.achieved = record.achieved if state.achieved is None else outcomes.measured(state.achieved)
+        if state.achieved is not None:
+            record.achieved = outcomes.measured(fault.before + state.achieved)
         return
     if fault.injected:
         return  # The pod has left its node, and the fault went with it.
     if (draft.now - (fault.ordered_at or draft.now)).total_seconds() > REFUSED_SECONDS:
         why = state.message if state is not None else f"the agent of node {fault.node} has not reported it"
-        name = next((pod.name for pod in pods if pod.uid == fault.pods[0]), f"of {record.name}")
+        name = next((pod.name for pod in pods if pod.uid == fault.pods[-1]), f"of {record.name}")
         runs.fail(draft, record, Reasons.FAULT_NOT_INJECTED, pod=name, why=why)
         return
     end = (record.start_time or draft.now) + timedelta(seconds=draft.spec.run_deadline_seconds)
+    seconds = registered.duration_seconds or max(1.0, (end - draft.exact).total_seconds())
+    whole = run.block.cell.magnitude or 0.0
+    left = whole - fault.before
     draft.command(
         InjectFault(
             node=fault.node,
-            pod_uid=fault.pods[0],
-            id=record.name,
+            pod_uid=fault.pods[-1],
+            id=_fault_id(record),
             owner_uid=record.uid,
             job_uids=_job_uids(draft, record.uid, fault.node),
             kind=registered.kind,
-            magnitude=run.block.cell.magnitude or 0.0,
-            seconds=registered.duration_seconds or max(1.0, (end - draft.exact).total_seconds()),
+            magnitude=left,
+            seconds=seconds * left / whole if fault.before else seconds,
             volume=registered.target.volume or "",
         )
     )
+
+
+def _fault_id(record: RunStatus) -> str:
+    """Return the id of the fault in the pod that is disturbed now: each pod has a fault of its own."""
+    number = len(record.fault.pods) if record.fault is not None else 0
+    return record.name if number <= 1 else f"{record.name}-{number}"
+
+
+def _follow_replacement(
+    draft: Draft, run: Run, record: RunStatus, registered: Perturbation, pods: list[PodView]
+) -> None:
+    """Let the kills that are left hit the pod that replaced the disturbed one, when the next one is due.
+
+    A perturbation that is not counted went with its pod: the replacement has another place.
+    """
+    fault, done = record.fault, record.achieved or 0.0
+    if fault is None or not fault.injected or not perturbation_type(registered.kind).whole:
+        return
+    if any(pod.uid == fault.pods[-1] for pod in pods) or done >= (run.block.cell.magnitude or 0.0):
+        return
+    pause = (registered.duration_seconds or 0.0) / max(1.0, run.block.cell.magnitude or 1.0)
+    due = fault.started_at + timedelta(seconds=registered.start_seconds + pause * done)
+    chosen = _target(pods, registered, run.block.seed)
+    if chosen is not None and draft.exact >= due:
+        fault.pods.append(chosen.uid)
+        fault.node, fault.ordered_at = chosen.node or "", draft.now
+        fault.before, fault.injected = done, False
 
 
 def _job_uids(draft: Draft, target: str, node: str) -> tuple[str, ...]:

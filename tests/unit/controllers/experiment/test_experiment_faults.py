@@ -160,6 +160,38 @@ def test_a_fault_whose_pod_was_replaced_is_not_ordered_again() -> None:
     assert (lab.run.failure, lab.run.achieved) == (None, 19.5)
 
 
+def test_kills_that_are_left_hit_the_pod_that_replaced_the_killed_one() -> None:
+    kills = {
+        "name": "kills",
+        "kind": "KillRank",
+        "magnitudes": [3],
+        "durationSeconds": 60,
+        "target": {"slot": 1},
+    }
+    lab = FaultLab(kills)
+    name = lab.started()
+    (first,) = lab.step().commands
+    assert isinstance(first, InjectFault) and (first.magnitude, first.seconds) == (3, 60)
+    lab.report(name, FaultPhase.UNDONE, achieved=1.0, injected=1.0)
+    lab.step()
+    uid = lab.jobs[name].uid
+    lab.states.clear()
+    lab.pods[uid] = tuple(replace(pod, uid=f"{pod.uid}-again", node="n7") for pod in lab.pods[uid])
+    assert lab.step().commands == (), "the next kill is due after 20 s"
+    lab.wait(20)
+    (second,) = lab.step().commands
+    assert isinstance(second, InjectFault)
+    assert (second.node, second.pod_uid) == ("n7", f"{uid}-pod-1-again")
+    assert second.id != first.id and (second.magnitude, second.seconds) == (2, 40)
+    lab.states[second.id] = FaultState(
+        second.id, second.pod_uid, "KillRank", FaultPhase.INJECTED, achieved=2.0, injected=1.0
+    )
+    assert lab.step().commands == () and lab.run.achieved == 3.0
+    lab.end(name, {"late": 1.0})
+    (undo,) = [one for one in lab.step().commands if isinstance(one, UndoFault)]
+    assert (undo.node, undo.id, lab.run.failure) == ("n7", second.id, None)
+
+
 def test_pods_are_deleted_one_after_the_other_and_each_is_recorded_first() -> None:
     lab = FaultLab(KILLS)
     name = lab.started()
