@@ -36,7 +36,10 @@ def roles(now: str, before: str) -> str:
         "r.?minReplicas",
         "r.?processesPerReplica.orValue(1)",
         "r.?membership.orValue('Member')",
-        "r.?budget",
+        "r.?budget.?maxRestarts.orValue(10)",
+        "r.?budget.?maxPreemptions",
+        "r.?budget.?windowSeconds.orValue(3600)",
+        "r.?spotPool",
         *meta,
     )
     same = " && ".join(_each(now, before, field) for field in plain)

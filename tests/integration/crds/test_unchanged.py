@@ -28,6 +28,10 @@ def role(container: Any = None, name: str = "worker", **more: Any) -> dict[str, 
     return {"name": name, "replicas": 2, **template, **more}
 
 
+def outside(**more: Any) -> dict[str, Any]:
+    return {"roles": [role(), role(name="rollout", membership="Independent", **more)]}
+
+
 def copied(**peer: Any) -> dict[str, Any]:
     return {"checkpoint": {"tiers": {"local": {}, "peer": peer}}}
 
@@ -51,6 +55,9 @@ SAME: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"roles": [role(processesPerReplica=1), role(name="actor")]},
         {"roles": [role(), role(name="actor", processesPerReplica=1)]},
     ),
+    "membership": ({"roles": [role(membership="Member")]}, {"roles": [role()]}),
+    "budget": (outside(budget={"maxRestarts": 10, "windowSeconds": 3600}), outside(budget={})),
+    "no budget": (outside(budget={"maxRestarts": 10}), outside()),
     "copies": (copied(copies=1, topologyKey=ZONE), copied()),
     "step to resume from": (resumed(step=0), resumed()),
     "several": (
@@ -84,6 +91,9 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"roles": [role(processesPerReplica=1)]},
         {"roles": [role(template={"metadata": {"labels": {"a": "b"}}})]},
     ),
+    "membership": (outside(), {"roles": [role(), role(name="rollout")]}),
+    "budget": (outside(budget={"maxRestarts": 9}), outside()),
+    "preemptions": (outside(budget={"maxPreemptions": 9}), outside(budget={})),
     "copies": (copied(copies=2), copied(topologyKey=ZONE)),
     "step to resume from": (resumed(step=4), resumed()),
 }
