@@ -5,7 +5,7 @@ A fault does nothing if its target does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from convoy_controllers.simulate.api import Node
@@ -63,6 +63,17 @@ class Faults:
             self._record(f"rank {rank} of {job} hangs")
             self._workers.program(worker.job_uid).hang(worker.uid)
 
+    def slow_rank(self, job: str, rank: int, factor: float, seconds: float | None) -> None:
+        """Let a rank compute more slowly for some time, also after a restart; None for the rest of the
+        scenario.
+        """
+        stored = self._api.jobs.get(job)
+        if stored is not None:
+            uid = stored.job.metadata.uid
+            self._record(f"rank {rank} of {job} takes {factor:g} times as long")
+            self._workers.program(uid).slow(uid, rank, factor)
+            self._undo(seconds, lambda: self._workers.program(uid).slow(uid, rank, 1.0))
+
     def delete_pod(self, name: str) -> None:
         """Delete a pod, as `kubectl delete pod` does."""
         pod = self._api.pods.get(name)
@@ -102,6 +113,18 @@ class Faults:
     def _booted(self, name: str) -> None:
         if self._machines[name].powered:
             self._machines.set(name, booted=True, agent=True)
+
+    def slow_node(self, name: str, factor: float, seconds: float | None) -> None:
+        """Let the ranks of TrainingJobs on a node compute more slowly for some time; None for the rest of
+        the scenario.
+        """
+        self._record(f"node {name} takes {factor:g} times as long")
+        self._machines.set(name, slow=factor)
+        self._undo(seconds, lambda: self._machines.set(name, slow=1.0))
+
+    def _undo(self, seconds: float | None, undo: Callable[[], None]) -> None:
+        if seconds is not None:
+            self._cluster.kernel.after(seconds, undo)
 
     def cut_node(self, name: str, *, control_only: bool = False) -> None:
         """Cut a node off the whole network, or with `control_only` off the control plane only."""

@@ -1,15 +1,16 @@
 """A gang: the ranks of one incarnation. Either all of them step or none.
 
-All steps between two events have the same length, so the step at any moment is computed, not simulated.
+All steps of a stretch have the same length, so the step at any moment is computed, not simulated.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from convoy_controllers.simulate.kernel import Timer
 from convoy_controllers.simulate.program import Program
+from convoy_controllers.views import RankView
 
 _SLACK = 1e-6
 """Tolerance in seconds for rounding errors of step times."""
@@ -23,11 +24,12 @@ Callers need only the steps of the last second, so this number is enough.
 @dataclass(slots=True)
 class Stretch:
     """A period in which a gang steps without interruption. Step `step` ended at `begin`, and each later
-    step takes one step length.
+    step takes `length` seconds.
     """
 
     begin: float
     step: int
+    length: float
     end: float = math.inf
 
 
@@ -70,9 +72,17 @@ class Gang:
         """True if the gang makes steps."""
         return bool(self.stretches) and self.stretches[-1].end == math.inf
 
-    def start(self, now: float, step: int) -> None:
-        """Start to make steps. `step` is the last step that is already finished."""
-        self.stretches = [*self.stretches[-_KEPT:], Stretch(now, step)]
+    def start(self, now: float, step: int, length: float) -> None:
+        """Start to make steps of `length` seconds. `step` is the last step that is already finished."""
+        self.stretches = [*self.stretches[-_KEPT:], Stretch(now, step, length)]
+
+    def change_length(self, now: float, length: float) -> None:
+        """Continue with steps of another length. The unfinished step keeps the share that is done."""
+        stretch = self.stretches[-1]
+        done = (now - stretch.begin) / stretch.length
+        whole = math.floor(done + _SLACK)
+        self.stop(now)
+        self.start(now - max(0.0, done - whole) * length, stretch.step + whole, length)
 
     def stop(self, now: float) -> None:
         """Stop making steps. An unfinished step is lost."""
@@ -84,15 +94,35 @@ class Gang:
         """Return the newest step that has ended by `moment`, and the time of its end; (0, 0.0) if there is
         none.
         """
-        length = self.program.step_seconds
         for stretch in reversed(self.stretches):
             if stretch.begin <= moment:
-                steps = math.floor((min(moment, stretch.end) - stretch.begin + _SLACK) / length)
+                steps = math.floor((min(moment, stretch.end) - stretch.begin + _SLACK) / stretch.length)
                 if steps > 0:
-                    return stretch.step + steps, stretch.begin + steps * length
+                    return stretch.step + steps, stretch.begin + steps * stretch.length
         return self.last if self.first_step and moment >= self.first_step else (0, 0.0)
+
+    def progress(self, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
+        """Return ranks of the gang with the steps that they had made by `moment`."""
+        step, at = self.at(moment)
+        if not step:
+            return ranks
+        return tuple(
+            replace(
+                rank,
+                step=step,
+                time=at,
+                first_step=self.first_step,
+                checkpoint_seconds=round(self.paused_seconds, 3),
+                save_seconds=self.program.save_seconds if self.paused_seconds else 0.0,
+                copy_seconds=self.program.commit_seconds if self.paused_seconds else 0.0,
+                total_steps=self.program.total_steps,
+            )
+            if rank.state == "RUNNING"
+            else rank
+            for rank in ranks
+        )
 
     def when(self, step: int) -> float:
         """Return the time at which a step will end if nothing interrupts the current stretch."""
         stretch = self.stretches[-1]
-        return stretch.begin + (step - stretch.step) * self.program.step_seconds
+        return stretch.begin + (step - stretch.step) * stretch.length

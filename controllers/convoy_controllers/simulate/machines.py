@@ -25,6 +25,8 @@ class Machine:
     """True if the machine is cut off the control plane only."""
     agent: bool = True
     """True if the agent's process runs."""
+    slow: float = 1.0
+    """Factor of the time that ranks on the machine take to compute."""
     farewell: bool = False
     """True if the agent announced its restart before it ended."""
     requests: AttestationRequests = field(default_factory=AttestationRequests)
@@ -63,7 +65,7 @@ class Machines:
         pair = (self.by_name[one], self.by_name[other])
         return all(machine.powered and not machine.cut for machine in pair)
 
-    def set(self, name: str, **facts: bool) -> None:
+    def set(self, name: str, **facts: float) -> None:
         """Change the state of a machine and call the callbacks in `changed`."""
         machine = self.by_name[name]
         for key, value in facts.items():

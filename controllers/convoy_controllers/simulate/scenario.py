@@ -68,10 +68,12 @@ Action = Literal[
     "killRank",
     "endRank",
     "hangRank",
+    "slowRank",
     "deletePod",
     "outOfMemory",
     "killNode",
     "returnNode",
+    "slowNode",
     "cutNode",
     "cutFromControlPlane",
     "healNode",
@@ -119,6 +121,10 @@ class ScenarioEvent(Model):
     """JSON merge patch of the job's spec, for `edit`. A list in the patch replaces the whole list."""
     code: Annotated[int, Field(ge=0, le=255)] = 1
     """Exit code of the rank, for `endRank`."""
+    factor: Annotated[float, Field(ge=1, le=100)] = 2.0
+    """Factor of the time of a step, for `slowRank` and `slowNode`."""
+    seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS)] | None = None
+    """Length of `slowRank` and `slowNode`. If absent, they last until the scenario ends."""
 
     @model_validator(mode="after")
     def _has_the_fields_of_its_action(self) -> Self:
@@ -161,10 +167,12 @@ ACTIONS: Mapping[str, _ActionSpec] = {
         lambda f, e: f.end_rank(e.job, e.rank, e.code), lambda f, e: f.end_pod_rank(e.pod, e.code)
     ),
     "hangRank": _rank_action(lambda f, e: f.hang_rank(e.job, e.rank), lambda f, e: f.hang_pod_rank(e.pod)),
+    "slowRank": _action(lambda f, e: f.slow_rank(e.job, e.rank, e.factor, e.seconds), "job", "rank"),
     "deletePod": _action(lambda f, e: f.delete_pod(e.pod), "pod"),
     "outOfMemory": _action(lambda f, e: f.kill_container(e.pod), "pod"),
     "killNode": _action(lambda f, e: f.kill_node(e.node), "node"),
     "returnNode": _action(lambda f, e: f.return_node(e.node), "node"),
+    "slowNode": _action(lambda f, e: f.slow_node(e.node, e.factor, e.seconds), "node"),
     "cutNode": _action(lambda f, e: f.cut_node(e.node), "node"),
     "cutFromControlPlane": _action(lambda f, e: f.cut_node(e.node, control_only=True), "node"),
     "healNode": _action(lambda f, e: f.heal_node(e.node), "node"),

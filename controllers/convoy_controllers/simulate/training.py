@@ -22,6 +22,7 @@ from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.simulate.saves import SavedCheckpoints
+from convoy_controllers.simulate.step_lengths import StepLengths
 from convoy_controllers.simulate.workers import LIVE, Worker, Workers
 from convoy_controllers.views import RankView
 
@@ -68,6 +69,7 @@ class GangTraining:
         self._reaches = reaches
         self._notify = notify
         self.gangs: dict[tuple[str, int], Gang] = {}
+        self._lengths = StepLengths(workers, notify)
 
     # Calls from launchers
 
@@ -131,27 +133,7 @@ class GangTraining:
 
     def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
         """Return the ranks with the steps that they had made by `moment`."""
-        gang = worker.gang
-        if gang is None:
-            return ranks
-        step, at = gang.at(moment)
-        if not step:
-            return ranks
-        return tuple(
-            replace(
-                rank,
-                step=step,
-                time=at,
-                first_step=gang.first_step,
-                checkpoint_seconds=round(gang.paused_seconds, 3),
-                save_seconds=gang.program.save_seconds if gang.paused_seconds else 0.0,
-                copy_seconds=gang.program.commit_seconds if gang.paused_seconds else 0.0,
-                total_steps=gang.program.total_steps,
-            )
-            if rank.state == "RUNNING"
-            else rank
-            for rank in ranks
-        )
+        return ranks if worker.gang is None else worker.gang.progress(ranks, moment)
 
     def endpoints_changed(self, worker: Worker) -> None:
         """Do nothing: ranks of a training pass no requests on."""
@@ -176,8 +158,18 @@ class GangTraining:
             self._stop_for_good(gang, hung=True)
             self._start_watchdogs(gang)
 
+    def slow(self, job_uid: str, rank: int, factor: float) -> None:
+        """Let a rank take `factor` times as long for each step, also after a restart. The others wait."""
+        self._lengths.ranks[job_uid, rank] = factor
+        self._apply_lengths()
+
     def machine_changed(self, machine: Machine) -> None:
-        """Drop the checkpoints in memory if the machine has no power, then apply the changed network."""
+        """Drop the checkpoints in memory if the machine has no power, then apply its speed and the changed
+        network.
+        """
+        if machine.slow != self._lengths.nodes.get(machine.name, 1.0):
+            self._lengths.nodes[machine.name] = machine.slow
+            self._apply_lengths()
         if not machine.powered:
             for job in self._jobs.values():
                 job.saves.lose(machine.name)
@@ -207,9 +199,10 @@ class GangTraining:
     def _start_stepping(self, gang: Gang) -> None:
         if gang.broken or not self._connected(gang):
             return
-        saves = self._jobs[gang.job_uid].saves
-        gang.start(self._kernel.now, saves.restore(lambda node: self._reaches(self._first_node(gang), node)))
-        self._later(gang, gang.program.step_seconds, self._first_step_done)
+        saves, first = self._jobs[gang.job_uid].saves, self._first_node(gang)
+        length, step = self._lengths.of(gang), saves.restore(lambda node: self._reaches(first, node))
+        gang.start(self._kernel.now, step, length)
+        self._later(gang, length, self._first_step_done)
 
     def _first_step_done(self, gang: Gang) -> None:
         gang.first_step = self._kernel.now
@@ -220,13 +213,13 @@ class GangTraining:
 
     def _resume(self, gang: Gang) -> None:
         if not gang.broken and not gang.stepping and self._connected(gang):
-            gang.start(self._kernel.now, gang.last[0])
+            gang.start(self._kernel.now, gang.last[0], self._lengths.of(gang))
             self._notify(TrainingResumed(gang))
             self._next(gang)
 
     def _next(self, gang: Gang) -> None:
         """Schedule the gang's next event: its last step, its program's failure, or the next checkpoint."""
-        now, length = self._kernel.now, gang.program.step_seconds
+        now, length = self._kernel.now, gang.stretches[-1].length
         end, finish = gang.when(gang.program.total_steps), self._complete
         wrong = gang.when(gang.program.fails_at_step)
         if gang.program.fails_at_step and now <= wrong < end:
@@ -257,7 +250,7 @@ class GangTraining:
             self._stall(gang)
             return
         gang.saved = now
-        gang.start(now, step)
+        gang.start(now, step, self._lengths.of(gang))
         self._notify(TrainingResumed(gang))
         self._kernel.after(gang.program.commit_seconds, lambda: self._commit(gang, step))
         self._next(gang)
@@ -345,6 +338,15 @@ class GangTraining:
                         self._workers.end_rank(uid, rank.rank, 128 + SIGABRT, signal=SIGABRT, hung=True)
 
         self._kernel.at(since + seconds + ABORT_SECONDS, abort)
+
+    def _apply_lengths(self) -> None:
+        """Let all gangs go on with steps of the length that nodes and ranks now need."""
+        now = self._kernel.now
+        for gang in self._lengths.apply(self.gangs.values(), now):
+            if gang.first_step:
+                self._next(gang)
+            else:
+                self._later(gang, gang.when(gang.stretches[-1].step + 1) - now, self._first_step_done)
 
     # Helpers
 

@@ -96,6 +96,10 @@ class RankProgram(Protocol):
         """Called when the rank of a pod hangs."""
         ...
 
+    def slow(self, job_uid: str, rank: int, factor: float) -> None:
+        """Called when a rank of a job takes another time to compute. `factor`: 1 for the usual time."""
+        ...
+
     def drain(self, worker: Worker, drained: Callable[[], None]) -> None:
         """Called when a container gets SIGTERM. The program calls `drained` when its ranks may be ended."""
         ...

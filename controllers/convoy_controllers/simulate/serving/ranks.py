@@ -163,6 +163,9 @@ class ServingRanks:
         if isinstance(found, Activator):
             found.release()
 
+    def slow(self, job_uid: str, rank: int, factor: float) -> None:
+        """Do nothing: scenarios name no rank of a ServingJob by its number."""
+
     def hang(self, uid: str) -> None:
         """Hang a replica. Later the launchers' watchdogs abort all its ranks."""
         replica, worker = self.by_pod.get(uid), self._workers.by_uid.get(uid)

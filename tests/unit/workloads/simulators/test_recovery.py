@@ -48,6 +48,29 @@ def test_a_fault_costs_a_restart_and_steps_since_the_checkpoint(kind: str, most:
     assert 0.5 < lost < most
 
 
+@pytest.mark.parametrize("kind", ["SlowRank", "SlowNode"])
+def test_a_slow_rank_or_node_makes_the_steps_of_all_ranks_longer(kind: str) -> None:
+    plain = simulate().figures["seconds"]
+    found = simulate(perturbed(kind, 3, start=30, duration=30))
+    # In 30 s there are 10 steps in place of 30, so 20 more seconds are needed.
+    assert found.figures["seconds"] - plain == pytest.approx(20, abs=2)
+    assert (found.achieved, found.figures["restarts"], found.figures["completedSteps"]) == (3, 0, 90)
+    whole = simulate(perturbed(kind, 2))
+    assert whole.figures["seconds"] - plain == pytest.approx(90, abs=2)
+
+
+@pytest.mark.parametrize("kind", ["SlowRank", "SlowNode"])
+def test_a_perturbation_after_the_end_has_no_achieved_magnitude(kind: str) -> None:
+    found = simulate(perturbed(kind, 3, start=2000))
+    assert (found.achieved, found.figures["seconds"]) == (None, simulate().figures["seconds"])
+
+
+def test_a_slow_node_is_one_on_which_the_job_starts() -> None:
+    params = Params.model_validate({"nodes": 12, "replicas": 3})
+    chosen = {scenario(params, seed, perturbed("SlowNode", 2))[0].events[0].node for seed in range(40)}
+    assert chosen == {"node-0", "node-1", "node-10"}
+
+
 def test_both_settings_of_in_place_get_the_same_faults_and_new_pods_take_longer() -> None:
     kills = perturbed("KillRank", 2, start=20, duration=60)
     kept, replaced = (simulate(kills, recovery={"inPlace": chosen}) for chosen in (True, False))

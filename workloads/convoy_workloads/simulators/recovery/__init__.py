@@ -23,7 +23,13 @@ SIMULATOR = Simulator(
         "offeredFaults": "",
     },
     perturbations=frozenset(
-        {PerturbationKind.KILL_RANK, PerturbationKind.KILL_POD, PerturbationKind.NODE_LOSS}
+        {
+            PerturbationKind.KILL_RANK,
+            PerturbationKind.KILL_POD,
+            PerturbationKind.NODE_LOSS,
+            PerturbationKind.SLOW_NODE,
+            PerturbationKind.SLOW_RANK,
+        }
     ),
     run=simulate,
 )

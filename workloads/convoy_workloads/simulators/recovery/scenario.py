@@ -18,13 +18,20 @@ KINDS = {
     PerturbationKind.NODE_LOSS: "node_loss",
 }
 """Field of `Params.faults` for each kind of faults."""
+SLOW = frozenset({PerturbationKind.SLOW_NODE, PerturbationKind.SLOW_RANK})
+"""Kinds that make steps longer, as one event over the whole time of the perturbation."""
 
 
 def scenario(params: Params, seed: int, perturbation: Perturbation | None) -> tuple[Scenario, list[int]]:
     """Return the scenario of a run, and the numbers of the perturbation's own events."""
     events = [event for kind in KINDS for event in _background(params, seed, kind)]
     own: list[int] = []
-    if perturbation is not None:
+    if perturbation is not None and perturbation.kind in SLOW:
+        own.append(len(events))
+        events.append(
+            _slow(params, perturbation, _stream(seed, f"perturbation/{perturbation.kind}").random())
+        )
+    elif perturbation is not None:
         stream = _stream(seed, f"perturbation/{perturbation.kind}")
         window = min(perturbation.end, params.seconds, _nominal_seconds(params)) - perturbation.start
         for _ in range(int(perturbation.magnitude)):
@@ -34,7 +41,7 @@ def scenario(params: Params, seed: int, perturbation: Perturbation | None) -> tu
     made = Scenario(
         # The seed of the latencies. The faults do not depend on it.
         seed=seed,
-        nodes=[MachineSpec(name=f"node-{number}") for number in range(params.nodes)],
+        nodes=[MachineSpec(name=node_name(number)) for number in range(params.nodes)],
         jobs=[ScenarioJob.model_validate({"job": _manifest(params), "program": params.program.to_dict()})],
         events=events,
         latencies=params.latencies,
@@ -62,9 +69,24 @@ def _fault(
         case PerturbationKind.KILL_POD:
             yield ScenarioEvent(at=at, do="deletePod", pod=f"{JOB}-worker-{int(target * params.replicas)}")
         case _:
-            node = f"node-{int(target * params.nodes)}"
+            node = node_name(int(target * params.nodes))
             yield ScenarioEvent(at=at, do="killNode", node=node)
             yield ScenarioEvent(at=min(86_400.0, at + params.node_return_seconds), do="returnNode", node=node)
+
+
+def _slow(params: Params, perturbation: Perturbation, target: float) -> ScenarioEvent:
+    """Return the event that makes a rank slow, or a node on which the job starts. `target`: from 0 to 1."""
+    at, factor, seconds = perturbation.start, perturbation.magnitude, perturbation.duration
+    number = int(target * params.replicas)
+    if perturbation.kind is PerturbationKind.SLOW_RANK:
+        return ScenarioEvent(at=at, do="slowRank", job=JOB, rank=number, factor=factor, seconds=seconds)
+    node = sorted(node_name(one) for one in range(params.nodes))[number]  # in the scheduler's order
+    return ScenarioEvent(at=at, do="slowNode", node=node, factor=factor, seconds=seconds)
+
+
+def node_name(number: int) -> str:
+    """Return the name of a node."""
+    return f"node-{number}"
 
 
 def _nominal_seconds(params: Params) -> float:

@@ -11,7 +11,7 @@ from convoy_crds.goodput import Cause
 from convoy_crds.trainingjob_status import Phase
 from convoy_workloads.simulators.perturbation import Perturbation
 from convoy_workloads.simulators.recovery.params import Params
-from convoy_workloads.simulators.recovery.scenario import scenario
+from convoy_workloads.simulators.recovery.scenario import SLOW, scenario
 from convoy_workloads.simulators.simulator import InvalidSimulation, Outcome
 
 _DIGITS = 6
@@ -40,6 +40,17 @@ def simulate(params: Params, seed: int, perturbation: Perturbation | None) -> Ou
         "completedSteps": float(status.progress.step if status.progress else 0),
         "offeredFaults": float(sum(event.do != "returnNode" for event in made.events)),
     }
-    achieved = None if perturbation is None else float(sum(one not in history.skipped for one in own))
+    acted = [one for one in own if one not in history.skipped and made.events[one].at < spent]
     rounded = {name: round(value, _DIGITS) for name, value in figures.items()}
-    return Outcome(rounded, () if complete else ("seconds",), achieved)
+    return Outcome(rounded, () if complete else ("seconds",), _achieved(perturbation, len(acted)))
+
+
+def _achieved(perturbation: Perturbation | None, acted: int) -> float | None:
+    """Return the magnitude that was achieved. `acted`: number of the perturbation's events that had an effect
+    while the job ran.
+    """
+    if perturbation is None:
+        return None
+    if perturbation.kind in SLOW:
+        return perturbation.magnitude if acted else None
+    return float(acted)
