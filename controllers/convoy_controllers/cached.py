@@ -59,7 +59,11 @@ class Node:
     created: datetime | None = None
     machine_id: str = ""
     boot_id: str = ""
+    provider_id: str = ""
+    """Id of the instance at its provider; empty if the Node does not have one."""
     taints: tuple[Mapping[str, Any], ...] = ()
+    announcements: tuple[str, ...] = ()
+    """Types of the Node's true conditions that announce its end (spotpool/conventions.py)."""
     qualified: Mapping[str, Any] = field(default_factory=dict)
     """The Node's Qualified condition, which Convoy itself sets; empty if the Node does not have this
     condition.

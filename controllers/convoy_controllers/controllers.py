@@ -14,6 +14,7 @@ from convoy_controllers.healthsweep import controller as healthsweep
 from convoy_controllers.nodehealth import controller as nodehealth
 from convoy_controllers.nodemarks import controller as nodemarks
 from convoy_controllers.servingjob import controller as servingjob
+from convoy_controllers.spotpool import controller as spotpool
 from convoy_controllers.trainingjob import controller as trainingjob
 
 CONTROLLERS: tuple[Controller[Any], ...] = (
@@ -27,4 +28,5 @@ CONTROLLERS: tuple[Controller[Any], ...] = (
     nodemarks.CONTROLLER,
     healthsweep.CONTROLLER,
     hardwareclass.CONTROLLER,
+    spotpool.CONTROLLER,
 )

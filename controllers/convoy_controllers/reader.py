@@ -16,6 +16,8 @@ from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.resources import Resource
 from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.traffic import Figures
+from convoy_controllers.spotpool.notice import Notice
+from convoy_controllers.spotpool.observed import TraceLookup
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
@@ -76,6 +78,12 @@ class HubView(Protocol):
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
         """Return, by node, slowness that jobs notice on the node. No job proves that the node causes the
         slowness.
+        """
+        ...
+
+    def notices(self) -> Mapping[str, tuple[Notice, ...]]:
+        """Return the notices of agents that hold at present, by name of the node. The name is empty for
+        instances that have not joined.
         """
         ...
 
@@ -197,6 +205,10 @@ class Reader(Protocol):
     @property
     def agent_nodes(self) -> frozenset[str]:
         """Return the names of the nodes that carry the agent-ready label."""
+        ...
+
+    def price_trace(self, pool: str) -> TraceLookup | None:
+        """Return the price trace of a SpotPool; None if it has none, or was not read yet."""
         ...
 
     def memory(self, parent_uid: str) -> Any:

@@ -14,6 +14,7 @@ from convoy_crds import (
     healthsweep,
     nodehealth,
     servingjob,
+    spotpool,
     trainingjob,
 )
 from convoy_crds.kind import Kind
@@ -79,3 +80,4 @@ GUARD_POLICIES = resource_of(guardpolicy.KIND)
 NODE_HEALTHS = resource_of(nodehealth.KIND)
 HEALTH_SWEEPS = resource_of(healthsweep.KIND)
 HARDWARE_CLASSES = resource_of(hardwareclass.KIND)
+SPOT_POOLS = resource_of(spotpool.KIND)

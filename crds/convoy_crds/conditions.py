@@ -7,6 +7,7 @@ from convoy_crds.experiment_conditions import EXPERIMENT_CONDITIONS
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.checkpointing import CHECKPOINTING
 from convoy_crds.serving_conditions import SERVING_CONDITIONS
+from convoy_crds.spotpool_conditions import SPOTPOOL_CONDITIONS
 from convoy_crds.terms import ConditionType
 
 _REFUSED = (
@@ -124,6 +125,24 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ),
     ConditionDoc(
         _JOB,
+        ConditionType.SPOT_POOL_READY,
+        "The SpotPools grant all pods that the job's roles want. Absent if no role names a pool. The process "
+        "group does not depend on these pods.",
+        (
+            Reasons.POOL_GRANTED,
+            Reasons.POOL_PENDING,
+            Reasons.UNKNOWN_POOL,
+            Reasons.POOL_NOT_ALLOWED,
+            Reasons.POOL_HOLDS_GROUP,
+            Reasons.POOL_FULL,
+            Reasons.POOL_NAMESPACES,
+            Reasons.POOL_BUDGET_SPENT,
+            Reasons.NAMESPACE_BUDGET_SPENT,
+        ),
+        "trainingjob-spotpool",
+    ),
+    ConditionDoc(
+        _JOB,
         ConditionType.RESULT_REFUSED,
         "The job left a result that cannot be stored. Absent otherwise.",
         (Reasons.MALFORMED_RESULT,),
@@ -138,6 +157,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ),
     *SERVING_CONDITIONS,
     *EXPERIMENT_CONDITIONS,
+    *SPOTPOOL_CONDITIONS,
     ConditionDoc(
         "Engine",
         ConditionType.READY,

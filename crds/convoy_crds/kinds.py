@@ -14,6 +14,7 @@ from convoy_crds import (
     healthsweep,
     nodehealth,
     servingjob,
+    spotpool,
     trainingjob,
 )
 from convoy_crds.kind import Kind
@@ -28,6 +29,7 @@ KINDS: tuple[Kind[Any], ...] = (
     nodehealth.KIND,
     healthsweep.KIND,
     hardwareclass.KIND,
+    spotpool.KIND,
 )
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from convoy_crds.allowed_namespaces import ALLOWED_NAMESPACES_RULE, AllowedNamespaces, allows
 from convoy_crds.kind import Column, Editors, Kind, Scope
-from convoy_crds.meta import DnsLabel, Duration, Model, ObjectMeta, ObjectName, Rule, map_list, validated
+from convoy_crds.meta import Duration, Model, ObjectMeta, ObjectName, Rule, map_list, validated
 from convoy_crds.selector import NodeSelector
 from convoy_crds.spot_prices import MAX_PRICE
 from convoy_crds.spotpool_status import MAX_NODES, SpotPoolStatus
@@ -263,9 +263,6 @@ class SpotPool(Model):
     spec: SpotPoolSpec
     status: SpotPoolStatus = Field(default_factory=SpotPoolStatus)
 
-
-PoolName = DnsLabel
-"""Name of a SpotPool in the spec of a job."""
 
 KIND = Kind(
     SpotPool,

@@ -118,6 +118,10 @@ class NodeNotice(StatusModel):
     """Time at which Convoy first learned of the notice."""
     deadline: datetime | None = None
     """Earliest time at which the node may disappear, over all sources. Absent for Rebalance."""
+    assumed: bool | None = None
+    """True if no source gave the deadline, so that it follows from `spec.notice.minSeconds`. Absent
+    otherwise.
+    """
     silent_since: datetime | None = None
     """Time since which no source gives the notice any more."""
     sources: Annotated[list[NoticeSource], Field(max_length=len(NoticeSource))] = Field(default_factory=list)

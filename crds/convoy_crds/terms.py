@@ -29,6 +29,10 @@ LABEL_REVISION = "convoy.dev/revision"
 """Label of a ServingJob's pod with the name of its revision."""
 LABEL_ENDPOINT = "convoy.dev/endpoint"
 """Label of the ServingJob's pods that receive requests. Its value is `true`."""
+LABEL_SPOT_POOL = "convoy.dev/spot-pool"
+"""Label of a pod with the name of the SpotPool on whose nodes it is placed."""
+ANNOTATION_PRICE_AS_OF = "convoy.dev/price-as-of"
+"""Annotation of a ConfigMap with prices: the time at which they were read, in RFC 3339."""
 SHM_VOLUME = "convoy-shm"
 """Name of the volume that Convoy gives each pod for shared memory."""
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
@@ -57,7 +61,9 @@ LABEL_NODE_HEALTH = "convoy.dev/node-health"
 TAINT_UNQUALIFIED = "convoy.dev/unqualified"
 TAINT_SUSPECT = "convoy.dev/suspect"
 TAINT_QUARANTINED = "convoy.dev/quarantined"
-TAINTS = (TAINT_UNQUALIFIED, TAINT_SUSPECT, TAINT_QUARANTINED)
+TAINT_SPOT_NOTICE = "convoy.dev/spot-notice"
+"""Taint of a spot node that its provider takes back soon."""
+TAINTS = (TAINT_UNQUALIFIED, TAINT_SUSPECT, TAINT_QUARANTINED, TAINT_SPOT_NOTICE)
 """All taints that Convoy adds to nodes. Convoy removes no other taints, and cordons no nodes."""
 NODE_CONDITION_QUALIFIED = "convoy.dev/Qualified"
 """Condition that Convoy sets on a Node. It is meant for other controllers."""
@@ -226,9 +232,21 @@ class ConditionType:
     """Condition of ServingJob: a limit keeps the number of replicas from the one that the metrics ask for."""
     MODEL_READY = "ModelReady"
     """Condition of ServingJob: the model exists and may be read. Absent without `spec.model`."""
+    SPOT_POOL_READY = "SpotPoolReady"
+    """Condition of TrainingJob: its SpotPools grant all pods that its roles want. Absent without such a role.
+    """
+    PRICE_KNOWN = "PriceKnown"
+    """Condition of SpotPool: its spot price is known and not too old."""
+    WITHIN_BUDGET = "WithinBudget"
+    """Condition of SpotPool: no budget limits its jobs."""
+    SPOT_AVAILABLE = "SpotAvailable"
+    """Condition of SpotPool: pods are placed on spot nodes, and do not wait for one."""
+    NOTICES_RELIABLE = "NoticesReliable"
+    """Condition of SpotPool: no notice about a present node has proved wrong."""
     READY = "Ready"
-    """Condition of Engine and CheckpointStore. An Engine is ready if jobs may name it. A CheckpointStore is
-    ready if jobs can commit checkpoints to it.
+    """Condition of Engine, CheckpointStore and SpotPool. An Engine is ready if jobs may name it. A
+    CheckpointStore is ready if jobs can commit checkpoints to it. A SpotPool is ready if it has nodes and
+    may spend money.
     """
     REGISTERED = "Registered"
     """Condition of Experiment: the store has the plan. No run starts before."""

@@ -13,6 +13,7 @@ from convoy_crds import unchanged
 from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import (
     MAX_REPLICAS,
+    DnsLabel,
     Model,
     ObjectMeta,
     ObjectName,
@@ -77,6 +78,11 @@ class Role(Model):
             "budget is only for membership Independent: Member roles share spec.recovery.maxRestarts",
             ".budget",
         ),
+        Rule(
+            f"{_SELF_INDEPENDENT} || !has(self.spotPool)",
+            "spotPool needs membership Independent: the loss of a spot node would restart the process group",
+            ".spotPool",
+        ),
     )
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=24)]
@@ -91,6 +97,10 @@ class Role(Model):
     """
     budget: Budget | None = None
     """Restarts that each pod of an Independent role may use."""
+    spot_pool: DnsLabel | None = None
+    """Name of the SpotPool on whose nodes the pods run. The pool grants pods within its budgets, and drains
+    its nodes before the provider takes them back. The pods get the pool's node selector and tolerations.
+    """
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of ranks in each pod."""
     template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None

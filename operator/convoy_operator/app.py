@@ -18,10 +18,8 @@ import structlog
 from kubernetes.aio.client import ApiClient
 
 from convoy_controllers.cached import CachedObject
-from convoy_controllers.commands import CancelSweep, Command, InjectFault, UndoFault
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
-from convoy_controllers.healthsweep.observed import Order
 from convoy_controllers.keys import Key
 from convoy_controllers.servingjob.controller import managed as serves
 from convoy_controllers.trainingjob.controller import managed
@@ -33,6 +31,7 @@ from convoy_crds import (
     healthsweep,
     nodehealth,
     servingjob,
+    spotpool,
     trainingjob,
 )
 from convoy_crds.kind import Kind
@@ -45,8 +44,9 @@ from convoy_operator.events import EventRecorder
 from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs, show_serving
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.hub import ca
-from convoy_operator.hub.assembly import Hub, assemble
+from convoy_operator.hub.assembly import assemble
 from convoy_operator.hub.ca import Authority
+from convoy_operator.hub.command_router import route
 from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.enrolment import Enrolment
 from convoy_operator.hub.server import HubServer
@@ -56,6 +56,7 @@ from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
 from convoy_operator.node_labeler import NodeLabeler
 from convoy_operator.pod_events import PodEvents
+from convoy_operator.price_traces import PriceTraces
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reader import ClusterReader
 from convoy_operator.reconcile import ReconcileContext, Reconciler
@@ -132,12 +133,14 @@ class Operator:
             progress_delay=lambda key: self.reconciler.progress_delay(key),  # noqa: PLW0108 - made below
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        traces = PriceTraces(cache, gateway, settings.namespace)
         self.reader = reader = ClusterReader(
             cache,
             hub.reader,
             refusals.standing,
             checkpoint_defaults=settings.checkpoint_defaults(),
             network=settings.network(),
+            price_trace=traces.find,
         )
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
@@ -153,9 +156,12 @@ class Operator:
             metrics=metrics,
             settings=settings,
             pod_events=self.pod_events,
-            send=partial(_send, hub),
+            send=partial(route, hub),
             unsettled=hub.monitor.unsettled,
-            lookups={checkpointstore.KIND.name: hub.stores.resolve},
+            lookups={
+                checkpointstore.KIND.name: hub.stores.resolve,
+                spotpool.KIND.name: traces.resolve,
+            },
             meters={
                 trainingjob.KIND.name: RecoveryMeter(metrics, cache, hub.reader.slots),
                 servingjob.KIND.name: ServingMeter(metrics, cache, reader.memory),
@@ -349,19 +355,6 @@ class Operator:
             self.reader.all(guardpolicy.KIND) if self.leads else (),
         )
         self.metrics.queue_depth.set(self.queue.depth if self.leads else 0)
-
-
-def _send(hub: Hub, command: Command) -> None:
-    """Pass a command of a plan to the part of the hub that sends it to an agent."""
-    match command:
-        case Order():
-            hub.sweeps.order(command)
-        case CancelSweep():
-            hub.sweeps.cancel(command.node, command.name)
-        case InjectFault() | UndoFault():
-            hub.faults.send(command)
-        case _:
-            hub.commands.send(command)
 
 
 async def run(settings: Settings) -> int:

@@ -14,6 +14,7 @@ from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
 from convoy_controllers.reader import HubView
 from convoy_controllers.resources import Resource
+from convoy_controllers.spotpool.observed import TraceLookup
 from convoy_controllers.views import PodView, PodWarning
 from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
@@ -74,11 +75,13 @@ class ClusterReader:
         clock: Callable[[], float] = time.monotonic,
         checkpoint_defaults: CheckpointDefaults | None = None,
         network: NetworkSettings | None = None,
+        price_trace: Callable[[str], TraceLookup | None] = lambda pool: None,
     ) -> None:
         """`refused` returns the refusals of a parent's children, by the parent's uid and metadata
         generation. `checkpoint_defaults`: settings for jobs without tiers. `network`: settings for the
-        NetworkPolicies of jobs.
+        NetworkPolicies of jobs. `price_trace` returns the price trace of a SpotPool.
         """
+        self._price_trace = price_trace
         self._network = network or NetworkSettings()
         self._checkpoint_defaults = checkpoint_defaults or CheckpointDefaults()
         self._cache = cache
@@ -204,6 +207,10 @@ class ClusterReader:
     def agent_nodes(self) -> frozenset[str]:
         """Return the names of the nodes that carry the agent-ready label."""
         return self._cache.ready_nodes
+
+    def price_trace(self, pool: str) -> TraceLookup | None:
+        """Return the price trace of a SpotPool; None if it has none, or was not read yet."""
+        return self._price_trace(pool)
 
     def memory(self, parent_uid: str) -> Any:
         """Return the `memory` of the newest executed plan of a parent; None if there is none."""

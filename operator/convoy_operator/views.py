@@ -10,6 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from convoy_controllers.cached import CachedObject, Node, Pod
+from convoy_controllers.spotpool.conventions import CONDITIONS
 from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import FIELD_MANAGER, LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
@@ -87,7 +88,13 @@ def node(raw: Mapping[str, Any]) -> Node:
         created=datetime.fromisoformat(created) if created else None,
         machine_id=system.get("machineID") or "",
         boot_id=system.get("bootID") or "",
+        provider_id=spec.get("providerID") or "",
         taints=tuple(spec.get("taints") or ()),
+        announcements=tuple(
+            one["type"]
+            for one in status.get("conditions") or ()
+            if one.get("type") in CONDITIONS and one.get("status") == "True"
+        ),
         qualified=condition(status, NODE_CONDITION_QUALIFIED),
     )
 

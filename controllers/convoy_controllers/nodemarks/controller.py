@@ -9,7 +9,7 @@ suspect that is to be tested, once the node carries its taint.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -26,11 +26,12 @@ from convoy_controllers.nodehealth.patches import patches
 from convoy_controllers.nodehealth.wanted import marks, marks_of_unknown
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
-from convoy_controllers.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
-from convoy_crds import guardpolicy, nodehealth
+from convoy_controllers.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS, SPOT_POOLS
+from convoy_controllers.spotpool.noticing import closes_node
+from convoy_crds import guardpolicy, nodehealth, spotpool
 from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.nodehealth import NodeHealth, State
-from convoy_crds.terms import TAINT_QUARANTINED, TAINT_UNQUALIFIED, ConditionType
+from convoy_crds.terms import TAINT_QUARANTINED, TAINT_SPOT_NOTICE, TAINT_UNQUALIFIED, ConditionType
 
 EVICT_SECONDS = 15.0
 """Seconds between two evictions of the same pods, because a PodDisruptionBudget may refuse an eviction."""
@@ -48,6 +49,8 @@ class Observed:
     """The NodeHealth that is bound to the node, or None."""
     members: tuple[Pod, ...] = ()
     """Pods of jobs on the node."""
+    leaves_soon: bool = False
+    """True if a SpotPool's notice closes the node."""
     unswappable: frozenset[str] = frozenset()
     """Jobs that may not be swapped, each as `namespace/name`."""
 
@@ -73,6 +76,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         policy=policy,
         health=health,
         members=tuple(reader.members_on(key.name)),
+        leaves_soon=_leaves_soon(reader, node),
         unswappable=frozenset(job.name for job in jobs if not job.swappable),
     )
 
@@ -96,11 +100,36 @@ def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
         kinds = {one.type: one for one in health.status.conditions}
         acts = policy is not None and policy.spec.mode is Mode.ACT
         qualified = kinds.get(ConditionType.QUALIFIED) if acts else None
+    if observed.leaves_soon:
+        wanted = replace(wanted, taints={**wanted.taints, TAINT_SPOT_NOTICE: "NoSchedule"})
     change = patches(observed.node, wanted, qualified, now)
     if change.merge is not None:
         yield Patch(NODES, observed.node.name, change.merge)
     if change.status is not None:
         yield Apply(NODES, {"metadata": {"name": observed.node.name}, **change.status}, subresource="status")
+
+
+def _leaves_soon(reader: Reader, node: Node) -> bool:
+    """Return True if the stored status of a SpotPool has a notice that closes this node."""
+    return any(
+        one.node_uid == node.uid and one.boot_id == node.boot_id and closes_node(one, pool.spec.notice)
+        for pool in reader.all(spotpool.KIND)
+        for one in pool.status.notices
+    )
+
+
+def _noticed_nodes(
+    reader: Reader, before: CachedObject | None, after: CachedObject | None
+) -> Iterable[tuple[str, str]]:
+    """Return the keys of the nodes whose notices changed in a SpotPool."""
+    found: list[dict[str, Any]] = [
+        {str(one.get("node")): one for one in pool.status.get("notices") or ()} if pool is not None else {}
+        for pool in (before, after)
+    ]
+    changed = {name for name in {**found[0], **found[1]} if found[0].get(name) != found[1].get(name)}
+    if before is None or after is None or before.generation != after.generation:
+        changed = {*found[0], *found[1]}
+    return [("", name) for name in sorted(changed)]
 
 
 def _must_leave(observed: Observed) -> bool:
@@ -179,6 +208,7 @@ CONTROLLER = Controller(
         Watch(NODE_HEALTHS, _nodes_of, _shown, urgent=_state_changed),
         Watch(PODS, _drained, lambda pod: (pod.view.node, pod.view.deleting, pod.view.needs_node)),
         Watch(GUARD_POLICIES, every_node, _rules),
+        Watch(SPOT_POOLS, _noticed_nodes, lambda pool: (pool.generation, str(pool.status.get("notices")))),
     ),
     waits_for=_own_agent,
     reflector=True,

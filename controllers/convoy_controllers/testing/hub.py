@@ -11,6 +11,7 @@ from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.traffic import Figures
+from convoy_controllers.spotpool.notice import Notice
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, SlotView
 
 
@@ -28,6 +29,8 @@ class FakeHub:
         self.load: dict[str, Load] = {}
         self.stores: dict[str, Any] = {}
         """Probe results of CheckpointStores, by name."""
+        self.given_notices: dict[str, tuple[Notice, ...]] = {}
+        """Notices of agents, by name of the node."""
         self.fault_states: dict[str, FaultState] = {}
 
     def slots(self, pods: Any) -> Mapping[str, SlotView]:
@@ -69,6 +72,10 @@ class FakeHub:
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
         """Return the weaker suspicions of jobs against nodes that the test has set."""
         return self.seen
+
+    def notices(self) -> Mapping[str, tuple[Notice, ...]]:
+        """Return the notices that the test has set."""
+        return self.given_notices
 
     def traffic(self, pods: Any) -> Figures | None:
         """Return the figures of requests that the test has set."""

@@ -18,6 +18,7 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.reasons.scaling import ScalingReasons
 from convoy_crds.reasons.serving import ServingReasons
 from convoy_crds.reasons.spec import SpecReasons
+from convoy_crds.reasons.spotpools import SpotPoolReasons
 from convoy_crds.reasons.stores import StoreReasons
 from convoy_crds.reasons.stragglers import StragglerReasons
 
@@ -36,6 +37,7 @@ class Reasons(
     ServingReasons,
     ScalingReasons,
     ExperimentReasons,
+    SpotPoolReasons,
     NodeHealthReasons,
     GuardingReasons,
 ):

@@ -13,6 +13,7 @@ from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.traffic import Figures
+from convoy_controllers.spotpool.notice import Notice
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator.hub.agent_monitor import AgentMonitor
@@ -147,6 +148,10 @@ class HubReader:
         node name. Only persistent slowness is returned.
         """
         return self._detectors.noticed()
+
+    def notices(self) -> Mapping[str, tuple[Notice, ...]]:
+        """Return the notices of agents that hold at present, by name of the node."""
+        return {}
 
     def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
         """Return the figures of the requests of these pods together; None if no pod reports its requests."""

@@ -110,6 +110,7 @@ EFFECTS = {
     "operator.resources": Effect({"limits": {"memory": "3Gi"}}, {OPERATOR}, "memory: 3Gi"),
     "operator.resources.requests": Effect({"cpu": "3"}, {OPERATOR}, "cpu: '3'"),
     "operator.resources.limits": Effect({"memory": "3Gi"}, {OPERATOR}, "memory: 3Gi"),
+    "operator.priceConfigMaps": Effect(["prices-x"], {"Role convoy-operator"}, "- prices-x"),
     "operator.storeSecrets": Effect(["secret-x"], {"Role convoy-operator"}, "- secret-x"),
     "operator.nodeSelector": Effect({"team-x": "mine"}, {OPERATOR} | HOOKS, "team-x: mine"),
     "operator.tolerations": Effect(TOLERATION, {OPERATOR} | HOOKS, "key: team-x"),

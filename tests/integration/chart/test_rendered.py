@@ -18,7 +18,12 @@ from convoy_operator.uninstall import JOB_KINDS
 from .conftest import CHART, NAMESPACE, Bodies, render
 
 EVERYTHING = {
-    "operator": {"storeSecrets": ["s3"], "nodeSelector": {"a": "b"}, "env": {"CONVOY_WORKERS": 4}},
+    "operator": {
+        "storeSecrets": ["s3"],
+        "priceConfigMaps": ["prices"],
+        "nodeSelector": {"a": "b"},
+        "env": {"CONVOY_WORKERS": 4},
+    },
     "agent": {
         "storeVolumes": ["claim"],
         "env": {"CONVOY_COPY_RATE": 1e9},

@@ -26,6 +26,7 @@ EDITED_BY_ADMINISTRATORS = {
     "hardwareclasses",
     "healthsweeps",
     "nodehealths",
+    "spotpools",
 }
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 PAGE = CHART.parents[1] / "docs" / "security.md"

@@ -1,0 +1,182 @@
+"""Adds up the cost of the pool's nodes.
+
+A spot node costs from its creation to its deletion, or until it is lost. An on-demand node costs while it
+runs pods of the pool. Each second of a node belongs to the namespaces whose pods use the node, or is unused.
+Time that Convoy did not observe is the residual. So the parts always add up to the whole.
+
+While the spot price is unknown, the on-demand price counts. Convoy notes these seconds, and corrects their
+cost with the mean price of the same time as soon as the price is known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from convoy_controllers.cached import Node
+from convoy_controllers.spotpool.observed import Account, Observed
+from convoy_crds.spot_prices import SECONDS_PER_HOUR, PriceSchedule
+from convoy_crds.spotpool_status import NamespaceSpend, NodeRecord, ProvisionalCost, SpotCost
+
+GAP_SECONDS = 60.0
+"""Seconds without any account after which the time since the last one counts as not observed."""
+SETTLED_SECONDS = 86_400.0
+"""Seconds after which a cost at the on-demand price is final, even if the spot price becomes known later."""
+UNUSED, UNOBSERVED = "", "*"
+"""Names under which unused and unobserved time are added up."""
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Costs and provisional seconds that are being added up."""
+
+    spot: float
+    on_demand: float
+    users: dict[str, float]
+    provisional: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def account(observed: Observed, schedule: PriceSchedule, now: datetime) -> Account:
+    """Return the account up to `now`."""
+    base = _base(observed)
+    until = now.timestamp()
+    since = base.cost.as_of.timestamp() if base.cost.as_of else until
+    since = min(since, until)
+    observed_all = observed.account is not None or until - since <= GAP_SECONDS
+    totals = _totals(base)
+    for name, begin in _spot_nodes(observed, since, until):
+        seen = observed_all and until - begin <= max(GAP_SECONDS, until - since)
+        users = _users(observed, name) if seen else (UNOBSERVED,)
+        _add_spot(totals, schedule, users, (begin, until))
+    for node in observed.on_demand:
+        if node.uid in observed.pool.status.internal.on_demand:
+            users = _users(observed, node.name) if observed_all else (UNOBSERVED,)
+            cost = (until - since) * schedule.on_demand / SECONDS_PER_HOUR
+            totals.on_demand += cost
+            _share(totals.users, users, cost)
+    provisional = _rerate(base.provisional, totals, schedule, until)
+    return Account(_cost(observed, totals, schedule, now), _noted(provisional, totals, since, until))
+
+
+def _base(observed: Observed) -> Account:
+    """Return the newest known account: that of the last plan, or the stored one."""
+    status, memory = observed.pool.status, observed.account
+    stored = status.cost.as_of
+    if (
+        memory is not None
+        and memory.cost.as_of is not None
+        and (stored is None or memory.cost.as_of >= stored)
+    ):
+        return memory
+    return Account(status.cost, status.provisional)
+
+
+def _totals(base: Account) -> _Totals:
+    users = {one.namespace: one.spend for one in base.cost.by_namespace}
+    users[UNUSED], users[UNOBSERVED] = base.cost.unused, base.cost.residual
+    return _Totals(base.cost.spot, base.cost.on_demand, users)
+
+
+def _spot_nodes(observed: Observed, since: float, until: float) -> Iterator[tuple[str, float]]:
+    """Yield the name of each node that costs, and the time from which the account lacks its cost.
+
+    A node that has just left costs until now: its end is noticed at once while an operator runs.
+    """
+    known = {one.uid: one for one in observed.pool.status.internal.nodes}
+    created = observed.pool.metadata.creation_timestamp
+    first = created.timestamp() if created else since
+    present = {node.uid for node in observed.nodes}
+    for node in observed.nodes:
+        record = known.get(node.uid)
+        if record is None:
+            yield node.name, min(until, max(first, _created(node, until)))
+        elif not record.lost:
+            yield node.name, since
+    for record in known.values():
+        if record.uid not in present and not record.lost:
+            yield record.name, since
+
+
+def _created(node: Node, until: float) -> float:
+    return node.created.timestamp() if node.created is not None else until
+
+
+def _users(observed: Observed, node: str) -> tuple[str, ...]:
+    return tuple(sorted({pod.namespace for pod in observed.pods_on(node)})) or (UNUSED,)
+
+
+def _add_spot(
+    totals: _Totals, schedule: PriceSchedule, users: tuple[str, ...], span: tuple[float, float]
+) -> None:
+    begin, until = span
+    cost = schedule.cost(begin, until, until)
+    totals.spot += cost
+    _share(totals.users, users, cost)
+    _share(totals.provisional, users, schedule.unknown_seconds(begin, until, until))
+
+
+def _share(into: dict[str, float], users: tuple[str, ...], amount: float) -> None:
+    for user in users:
+        into[user] = into.get(user, 0.0) + amount / len(users)
+
+
+def _rerate(
+    noted: ProvisionalCost, totals: _Totals, schedule: PriceSchedule, until: float
+) -> ProvisionalCost:
+    """Correct the cost of the noted seconds if the price of their time is known by now. Return the seconds
+    that stay noted.
+    """
+    if noted.since is None or noted.until is None or not noted.seconds:
+        return ProvisionalCost()
+    begin, end = noted.since.timestamp(), noted.until.timestamp()
+    if until - begin > SETTLED_SECONDS:
+        return ProvisionalCost()
+    if end <= begin or schedule.unknown_seconds(begin, end, until) > 0:
+        return noted
+    mean = schedule.cost(begin, end, until) / (end - begin) * SECONDS_PER_HOUR
+    for user, amount in noted.seconds.items():
+        change = amount * (mean - schedule.on_demand) / SECONDS_PER_HOUR
+        totals.spot += change
+        totals.users[user] = totals.users.get(user, 0.0) + change
+    return ProvisionalCost()
+
+
+def _noted(before: ProvisionalCost, totals: _Totals, since: float, until: float) -> ProvisionalCost:
+    fresh = {user: amount for user, amount in totals.provisional.items() if amount > 0}
+    if not fresh:
+        return before
+    merged = dict(before.seconds)
+    for user, amount in fresh.items():
+        merged[user] = merged.get(user, 0.0) + amount
+    begin = before.since or datetime.fromtimestamp(since, UTC)
+    return ProvisionalCost(since=begin, until=datetime.fromtimestamp(until, UTC), seconds=merged)
+
+
+def _cost(observed: Observed, totals: _Totals, schedule: PriceSchedule, now: datetime) -> SpotCost:
+    users = totals.users
+    return SpotCost(
+        currency=observed.pool.spec.price.currency or "",
+        spot=totals.spot,
+        on_demand=totals.on_demand,
+        by_namespace=[
+            NamespaceSpend(namespace=name, spend=spend)
+            for name, spend in sorted(users.items())
+            if name not in (UNUSED, UNOBSERVED)
+        ],
+        unused=users[UNUSED],
+        residual=users[UNOBSERVED],
+        as_of=now,
+    )
+
+
+def provisional_cost(noted: ProvisionalCost, on_demand: float) -> float:
+    """Return the cost that the noted seconds count as."""
+    return sum(noted.seconds.values()) * on_demand / SECONDS_PER_HOUR
+
+
+def per_hour(records: Mapping[str, NodeRecord], on_demand: int, schedule: PriceSchedule, now: float) -> float:
+    """Return the cost per hour of the nodes that cost at `now`. `on_demand`: number of on-demand nodes."""
+    present = sum(not one.lost for one in records.values())
+    return present * schedule.price(now, now) + on_demand * schedule.on_demand

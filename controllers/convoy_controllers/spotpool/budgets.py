@@ -1,0 +1,50 @@
+"""Compares the cost of a pool with its budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.spotpool import SpotBudget
+from convoy_crds.spotpool_status import SpotCost
+
+ROUNDING = 1e-9
+"""Amount below which a difference of money is a rounding error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A budget that is spent."""
+
+    reason: Reason
+    message: str
+
+
+def pool_budget(budget: SpotBudget, cost: SpotCost) -> Spent | None:
+    """Return the budget of the whole pool if it is spent."""
+    total = cost.spot + cost.on_demand
+    if budget.max_spend is None or total < budget.max_spend - ROUNDING:
+        return None
+    reason = Reasons.POOL_BUDGET_SPENT
+    return Spent(reason, reason.format(spent=f"{total:.2f}", limit=f"{budget.max_spend:g}"))
+
+
+def namespace_budgets(budget: SpotBudget, cost: SpotCost) -> Mapping[str, Spent]:
+    """Return the spent budgets of namespaces, by namespace."""
+    if budget.per_namespace is None:
+        return {}
+    limit, reason = budget.per_namespace.max_spend, Reasons.NAMESPACE_BUDGET_SPENT
+    return {
+        one.namespace: Spent(
+            reason, reason.format(namespace=one.namespace, spent=f"{one.spend:.2f}", limit=f"{limit:g}")
+        )
+        for one in cost.by_namespace
+        if one.spend >= limit - ROUNDING
+    }
+
+
+def affordable_nodes(budget: SpotBudget, price: float) -> int | None:
+    """Return the number of nodes that `budget.maxSpendPerHour` allows at `price`; None without a limit."""
+    return None if budget.max_spend_per_hour is None else int(budget.max_spend_per_hour / price + ROUNDING)

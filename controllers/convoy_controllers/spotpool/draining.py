@@ -1,0 +1,72 @@
+"""Chooses the pods of the pool that must leave their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from convoy_controllers.cached import Node
+from convoy_controllers.spotpool.capacity import Choice
+from convoy_controllers.spotpool.observed import Observed, PoolPod
+from convoy_crds.spotpool_status import Grant, NodeNotice, NoticeKind, NoticeState
+
+
+def draining_nodes(notices: Iterable[NodeNotice]) -> frozenset[str]:
+    """Return the names of the nodes that the pool's pods must leave."""
+    return frozenset(
+        one.node
+        for one in notices
+        if one.state is NoticeState.DRAINING and one.kind is not NoticeKind.REBALANCE
+    )
+
+
+def leaving(
+    observed: Observed,
+    notices: Iterable[NodeNotice],
+    grants: Sequence[Grant],
+    choice: Choice,
+    free: Sequence[Node],
+) -> list[PoolPod]:
+    """Return the pods to evict: those on draining nodes, those above their role's grant, and those that
+    return to spot nodes. `free`: the usable spot nodes.
+    """
+    draining = draining_nodes(notices)
+    found = {pod.uid: pod for pod in observed.pods if pod.node in draining}
+    for pod in (*_above_grant(observed.pods, grants), *_returning(observed, choice, free)):
+        found.setdefault(pod.uid, pod)
+    return [pod for pod in found.values() if not pod.deleting]
+
+
+def _above_grant(pods: Iterable[PoolPod], grants: Iterable[Grant]) -> list[PoolPod]:
+    """Return the newest pods of each role above its grant. A role without a grant may have ended, and its
+    job deletes its pods.
+    """
+    by_role: dict[tuple[str, str, str], list[PoolPod]] = {}
+    for pod in pods:
+        by_role.setdefault((pod.namespace, pod.job, pod.role), []).append(pod)
+    found: list[PoolPod] = []
+    for grant in grants:
+        there = sorted(
+            by_role.get((grant.namespace, grant.job, grant.role), ()), key=lambda pod: (pod.created, pod.name)
+        )
+        found += there[grant.pods :]
+    return found
+
+
+def _returning(observed: Observed, choice: Choice, free: Sequence[Node]) -> list[PoolPod]:
+    """Return the newest pods on on-demand nodes for which spot nodes have room."""
+    if not choice.spot:
+        return []
+    names = {node.name for node in free}
+    on_demand = {node.name for node in observed.on_demand}
+    moving = sorted(
+        (pod for pod in observed.pods if pod.node in on_demand), key=lambda pod: (-pod.created, pod.name)
+    )
+    used = sum(pod.node in names for pod in observed.pods)
+    # A pod that was evicted a moment ago has no node yet, and needs room too.
+    pending = max(0, _granted(observed) - len(observed.pods))
+    room = len(names) * observed.pool.spec.pods_per_node - used - pending
+    return moving[: max(0, room)] or moving[: 1 if choice.probe else 0]
+
+
+def _granted(observed: Observed) -> int:
+    return sum(grant.pods for grant in observed.pool.status.grants)

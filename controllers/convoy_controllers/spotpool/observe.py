@@ -1,0 +1,109 @@
+"""Observes a SpotPool: its nodes, the pods on them, the notices about them, and the roles that claim it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from convoy_controllers.cached import Node
+from convoy_controllers.keys import Key
+from convoy_controllers.reader import Reader
+from convoy_controllers.spotpool.members import pool_of
+from convoy_controllers.spotpool.observed import Account, Claim, Observed, PoolPod
+from convoy_crds import trainingjob
+from convoy_crds.spotpool import KIND, SpotPool
+from convoy_crds.terms import LABEL_ROLE, LABEL_SPOT_POOL
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
+
+POOL_FIELD = "spec.roles[].spotPool"
+"""Path of the field by which a role of a job names its SpotPool."""
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the pool with all inputs of the decision; None if the pool does not exist."""
+    pool = reader.get(KIND, key.name)
+    if pool is None:
+        return None
+    pools = reader.all(KIND)
+    nodes: list[Node] = []
+    overlaps: Counter[str] = Counter()
+    for node in reader.nodes():
+        if pool.spec.selector.matches(node.labels):
+            owner = pool_of(pools, node)
+            if owner is not None and owner.metadata.name != key.name:
+                overlaps[owner.metadata.name] += 1
+            else:
+                nodes.append(node)
+    pods = [pod for node in nodes for pod in _pods_on(reader, node.name, key.name)]
+    on_demand = []
+    for node in _fallback_nodes(reader, pool, {node.name for node in nodes}):
+        if there := list(_pods_on(reader, node.name, key.name)):
+            on_demand.append(node)
+            pods += there
+    account = reader.memory(pool.metadata.uid)
+    names = {node.name for node in nodes}
+    return Observed(
+        pool=pool,
+        nodes=tuple(nodes),
+        on_demand=tuple(on_demand),
+        existing=frozenset(node.uid for node in reader.nodes()),
+        pods=tuple(pods),
+        notices=tuple(one for found in reader.hub.notices().values() for one in found),
+        claims=tuple(_claims(reader, key.name, names)),
+        trace=reader.price_trace(key.name),
+        overlaps=overlaps,
+        account=account if isinstance(account, Account) else None,
+    )
+
+
+def _fallback_nodes(reader: Reader, pool: SpotPool, spot: set[str]) -> Iterator[Node]:
+    """Yield the nodes that the pool's fall-back selects."""
+    if pool.spec.fallback is not None:
+        selector = pool.spec.fallback.on_demand_selector
+        for node in reader.nodes():
+            if node.name not in spot and selector.matches(node.labels):
+                yield node
+
+
+def _pods_on(reader: Reader, node: str, pool: str) -> Iterator[PoolPod]:
+    """Yield the pods of a pool that need a node."""
+    for pod in reader.members_on(node):
+        if pod.view.labels.get(LABEL_SPOT_POOL) == pool:
+            yield PoolPod(
+                pod.namespace,
+                pod.name,
+                pod.uid,
+                pod.job,
+                pod.view.labels.get(LABEL_ROLE, ""),
+                node,
+                pod.view.created,
+                pod.view.deleting,
+            )
+
+
+def _claims(reader: Reader, pool: str, nodes: set[str]) -> Iterator[Claim]:
+    """Yield a claim for each role that names the pool and whose job wants pods."""
+    for stored in reader.referring(trainingjob.KIND, POOL_FIELD, pool):
+        job = reader.get(trainingjob.KIND, stored.name, stored.namespace)
+        if job is None or job.spec.suspend or job.status.phase in TERMINAL:
+            continue
+        group = tuple(sorted(_group_nodes(reader, job) & nodes))
+        created: datetime | None = job.metadata.creation_timestamp
+        for role in job.spec.roles:
+            if role.spot_pool == pool:
+                since = created or reader.now()
+                yield Claim(stored.namespace, stored.name, role.name, role.replicas, since, group)
+
+
+def _group_nodes(reader: Reader, job: TrainingJob) -> set[str]:
+    """Return the nodes of the job's pods that are on no pool's nodes by their own wish."""
+    pods = reader.pods(job.metadata.namespace or "", job.metadata.name)
+    own = (pod for pod in pods if pod.owner_uid == job.metadata.uid and LABEL_SPOT_POOL not in pod.labels)
+    return {pod.node for pod in own if pod.node}
+
+
+def pools_of(job: TrainingJob) -> Iterable[str]:
+    """Return the names of the pools that the roles of a job name, each once."""
+    return dict.fromkeys(role.spot_pool for role in job.spec.roles if role.spot_pool)

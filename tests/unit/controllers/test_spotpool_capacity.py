@@ -1,0 +1,158 @@
+"""Tests of grants, and of the fall-back to on-demand nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.controllers.spot_cluster import ON_DEMAND_LABELS, SpotCluster, make_pool
+
+from convoy_crds.spotpool_status import CapacityMode
+
+SPOT, ON_DEMAND = CapacityMode.SPOT, CapacityMode.ON_DEMAND
+
+
+def with_fallback(**facts: Any) -> SpotCluster:
+    """Return a cluster with one job of two pods, whose pool falls back to on-demand nodes."""
+    fallback = {"onDemandSelector": {"matchLabels": ON_DEMAND_LABELS}, **facts}
+    cluster = SpotCluster(pool=make_pool(fallback=fallback))
+    cluster.claim(2)
+    return cluster
+
+
+def test_older_jobs_come_first() -> None:
+    cluster = SpotCluster(pool=make_pool(maxNodes=3))
+    cluster.claim(2, job="old")
+    cluster.claim(2, job="young")
+    cluster.step()
+    assert [(one.job, one.pods, one.reason) for one in cluster.status.grants] == [
+        ("old", 2, ""),
+        ("young", 1, "PoolFull"),
+    ]
+    assert "spec.maxNodes" in cluster.status.grants[1].message
+
+
+def test_several_pods_fit_on_a_node_if_the_pool_says_so() -> None:
+    cluster = SpotCluster(pool=make_pool(maxNodes=1, podsPerNode=4))
+    cluster.claim(9)
+    cluster.step()
+    assert cluster.status.grants[0].pods == 4
+
+
+def test_a_namespace_that_is_not_allowed_gets_nothing() -> None:
+    cluster = SpotCluster(pool=make_pool(allowedNamespaces=["other"]))
+    cluster.claim(1)
+    cluster.step()
+    (grant,) = cluster.status.grants
+    assert (grant.pods, grant.reason) == (0, "PoolNotAllowed")
+    assert "spec.allowedNamespaces" in grant.message
+
+
+def test_a_pool_that_holds_the_process_group_gives_its_job_nothing() -> None:
+    cluster = SpotCluster()
+    cluster.claim(1, trainer_nodes=("a",))
+    cluster.add_node("a")
+    cluster.step()
+    assert cluster.status.grants[0].reason == "PoolHoldsGroup"
+    assert "(a)" in cluster.status.grants[0].message
+
+
+@pytest.mark.parametrize(("nodes", "reason"), [(0, "PoolEmpty"), (1, "PoolReady")])
+def test_a_pool_that_selects_nothing_says_so(nodes: int, reason: str) -> None:
+    cluster = SpotCluster()
+    for number in range(nodes):
+        cluster.add_node(str(number))
+    cluster.step()
+    assert cluster.condition("Ready") == (str(bool(nodes)), reason)
+
+
+def test_without_a_fallback_pods_wait_for_spot_nodes() -> None:
+    cluster = SpotCluster()
+    cluster.claim(1)
+    cluster.wait(3600, tick=60)
+    assert cluster.status.mode is SPOT
+    assert cluster.condition("SpotAvailable") == ("False", "AwaitingSpotNode")
+
+
+def test_the_pool_falls_back_after_a_wait_and_returns_after_its_minimum_stay() -> None:
+    cluster = with_fallback()
+    cluster.wait(110)
+    assert cluster.status.mode is SPOT
+    cluster.wait(20)
+    assert cluster.status.mode is ON_DEMAND
+    assert cluster.status.grants[0].mode is ON_DEMAND
+    assert cluster.condition("SpotAvailable")[1] == "NoSpotNode"
+    since = cluster.status.mode_since
+    cluster.add_node("expensive", spot=False)
+    cluster.add_pod("pod-1", "expensive")
+    cluster.wait(60)
+    cluster.add_node("a")
+    cluster.wait(480)
+    assert (cluster.status.mode, cluster.status.mode_since) == (ON_DEMAND, since)
+    assert not cluster.evicted
+    cluster.add_pod("pod-2", "a")
+    cluster.add_node("b")
+    cluster.wait(90)
+    assert cluster.status.mode is SPOT
+    assert cluster.evicted == ["pod-1"]
+
+
+def test_pods_return_only_as_far_as_spot_nodes_have_room() -> None:
+    cluster = with_fallback(after="1s", minimumStay="1m")
+    cluster.wait(20)
+    for number in range(2):
+        cluster.add_node(f"expensive-{number}", spot=False)
+        cluster.add_pod(f"pod-{number}", f"expensive-{number}")
+    cluster.add_node("a")
+    cluster.wait(100)
+    assert cluster.status.mode is SPOT
+    assert cluster.evicted == ["pod-1"]
+
+
+def test_a_pool_that_never_wants_pods_never_falls_back() -> None:
+    cluster = with_fallback()
+    cluster.claims.clear()
+    cluster.wait(3600, tick=60)
+    assert cluster.status.mode is SPOT
+    assert cluster.status.mode_since is None
+
+
+def test_too_many_preemptions_open_the_breaker_for_an_hour() -> None:
+    cluster = with_fallback(maxInterruptionsPerHour=2, minimumStay="1m")
+    cluster.add_node("stays")
+    for number in range(3):
+        cluster.add_node(f"lost-{number}")
+    cluster.step()
+    for number in range(3):
+        cluster.remove_node(f"lost-{number}")
+        cluster.wait(10)
+    assert cluster.status.mode is ON_DEMAND
+    assert cluster.condition("SpotAvailable") == ("False", "InterruptedTooOften")
+    cluster.wait(3500, tick=60)
+    assert cluster.status.mode is ON_DEMAND
+    cluster.wait(200)
+    assert cluster.status.mode is SPOT
+
+
+@pytest.mark.parametrize(("probe", "evicted"), [(False, []), (True, ["pod-1"])])
+def test_a_probe_moves_one_pod_so_that_an_autoscaler_makes_a_node(probe: bool, evicted: list[str]) -> None:
+    cluster = with_fallback(after="1s", minimumStay="1m", probe=probe)
+    cluster.wait(20)
+    for number in range(2):
+        cluster.add_node(f"expensive-{number}", spot=False)
+        cluster.add_pod(f"pod-{number}", f"expensive-{number}")
+    cluster.wait(70)
+    assert cluster.evicted == evicted
+    assert cluster.status.mode is ON_DEMAND
+
+
+def test_on_demand_nodes_cost_while_they_run_pods_of_the_pool() -> None:
+    cluster = with_fallback(after="1s")
+    cluster.add_node("expensive", spot=False)
+    cluster.wait(300)
+    assert cluster.status.cost.on_demand == 0
+    cluster.add_pod("pod", "expensive")
+    cluster.step()
+    cluster.wait(360)
+    assert cluster.status.cost.on_demand == pytest.approx(0.1)
+    assert cluster.status.nodes.on_demand == 1
