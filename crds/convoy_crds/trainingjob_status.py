@@ -96,6 +96,8 @@ class Goodput(StatusModel):
 
     ratio: float | None = None
     """Productive part of the time since the job was created, as a fraction."""
+    elapsed_seconds: float | None = None
+    """Time since the job was created, until its end."""
     seconds: dict[str, float] = Field(default_factory=dict)
     """Seconds of each cause up to the time `since`."""
     cause: str = ""

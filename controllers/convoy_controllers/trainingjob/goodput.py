@@ -230,11 +230,12 @@ class _LedgerUpdate:
             self.value.straggler = lost or None
 
     def update_ratio(self) -> None:
-        """Update the goodput ratio to its value as of now."""
+        """Update the goodput ratio and the elapsed time to their values as of now."""
         self._book_stalls(self._now)
         found = totals(self.value, self._now)
         whole = sum(found.values())
         self.value.ratio = round(found.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
+        self.value.elapsed_seconds = round(whole, 3)
 
     def _close(self, at: datetime) -> None:
         """Book the open account up to `at`. The next account starts there."""

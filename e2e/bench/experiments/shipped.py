@@ -21,6 +21,8 @@ from e2e.drive.jobs import restricted_namespace
 from e2e.drive.s3_server import checkpoint_store, s3_server
 
 SHIPPED = ("in-place-restart", "journal", "guard-bad-fleet")
+NEEDED = {"guard-bad-fleet": ("guard-quick.yaml",)}
+"""Examples that must be applied before an experiment, by its name."""
 NODES = 6
 DEADLINE_SECONDS = 7200.0
 REPORTS = CHECKOUT / "docs" / "reports"
@@ -31,7 +33,9 @@ def measure(cluster: Cluster, name: str, found: Figures) -> None:
     """Run a shipped experiment to its end. Keep its report and add its figures."""
     with faults_allowed(cluster), s3_server(cluster) as server, checkpoint_store(cluster, server) as store:
         experiments = Experiments.of(cluster, restricted_namespace(cluster, name))
-        spec = _apply_policies(cluster, name)
+        for file in NEEDED.get(name, ()):
+            cluster.kubectl("apply", "-f", str(CHECKOUT / "examples" / file))
+        spec = yaml.safe_load((_EXAMPLES / f"{name}.yaml").read_text())["spec"]
         started = time.monotonic()
         experiments.apply(name, {**spec, "store": store})
         ended = partial(experiments.ended, name)
@@ -44,15 +48,6 @@ def measure(cluster: Cluster, name: str, found: Figures) -> None:
             experiments.run("report", name, "--output", str(Path(folder) / name))
             keep(Path(folder) / name, REPORTS / name)
     add_rows(found, json.loads((REPORTS / name / "result.json").read_text()), seconds)
-
-
-def _apply_policies(cluster: Cluster, name: str) -> dict[str, Any]:
-    """Create the GuardPolicies of the example. Return the spec of its Experiment."""
-    documents = list(yaml.safe_load_all((_EXAMPLES / f"{name}.yaml").read_text()))
-    for one in documents[:-1]:
-        cluster.kubectl("apply", "-f", "-", text=json.dumps(one))
-    spec: dict[str, Any] = documents[-1]["spec"]
-    return spec
 
 
 def keep(report: Path, folder: Path) -> None:

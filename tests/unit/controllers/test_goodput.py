@@ -41,6 +41,7 @@ def test_life_without_a_fault() -> None:
     assert spent(cluster) == {"queue": 7, "start": 3, "productive": 20}
     cluster.wait(5).train(60).settle()
     assert cluster.job.status.goodput.ratio == pytest.approx(25 / 35, abs=1e-3)
+    assert cluster.job.status.goodput.elapsed_seconds == pytest.approx(35, abs=0.1)
     cluster.exit_all().settle().wait(100).settle()
     assert cluster.job.status.goodput.cause == ""
     assert sum(totals(cluster.job.status.goodput, cluster.now).values()) == pytest.approx(35)
