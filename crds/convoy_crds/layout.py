@@ -26,6 +26,8 @@ class Slot:
     """Number of the slot among the slots of the incarnation, from 0. It equals `index` if no slot is
     absent.
     """
+    alone: bool = False
+    """True for a slot of an Independent role."""
 
 
 def slots(job: TrainingJob) -> tuple[Slot, ...]:
@@ -52,7 +54,7 @@ def independent_slots(job: TrainingJob) -> tuple[Slot, ...]:
     pairs = [(role.name, replica) for role in roles for replica in range(role.replicas)]
     first = sum(role.replicas for role in job.spec.roles if not role.independent)
     return tuple(
-        Slot(index, name, replica, f"{job.metadata.name}-{name}-{replica}", 0, 1, 0)
+        Slot(index, name, replica, f"{job.metadata.name}-{name}-{replica}", 0, 1, 0, alone=True)
         for index, (name, replica) in enumerate(pairs, start=first)
     )
 

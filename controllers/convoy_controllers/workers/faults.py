@@ -170,17 +170,16 @@ def _rank_reason(rank: RankView) -> Reason:
     return _BY_CODE.get(rank.exit_code, Reasons.RANK_FAILED)
 
 
-def _stderr_sentence(rank: RankView, last: str) -> str:
+def _stderr_sentence(rank: RankView, last: str, slot: Slot) -> str:
     """Return the last sentence of a message: the place in the code where a rank hangs, otherwise the end of
     its stderr.
     """
     if place := main_thread(rank.stderr) if rank.hung else "":
         return f"Its main thread is at {place}."
-    return (
-        f"Its stderr ends with: {last}"
-        if last
-        else f"It wrote nothing to stderr: read convoy logs JOB --rank {rank.rank}."
-    )
+    if last:
+        return f"Its stderr ends with: {last}"
+    logs = f"kubectl logs {slot.pod}" if slot.alone else f"convoy logs JOB --rank {rank.rank}"
+    return f"It wrote nothing to stderr: read {logs}."
 
 
 def _place(rank: RankView, last: str) -> str:
@@ -222,7 +221,7 @@ def rank_fault(
         step=f" {rank.step}" if rank.step else "",
         role=slot.role,
         why=store_away or last or "not found",
-        stderr=_stderr_sentence(rank, last),
+        stderr=_stderr_sentence(rank, last, slot),
         place=_place(rank, last),
     )
     return Fault(

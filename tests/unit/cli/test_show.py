@@ -53,6 +53,10 @@ def test_a_row_shows_step_loss_checkpoint_and_time_left() -> None:
     ]  # fmt: skip
 
 
+def test_independent_pods_are_counted_apart() -> None:
+    assert row(job(phase="Running", ready="2/2", independent="3/8"), NOW)["READY"] == "2/2 +3/8"
+
+
 @pytest.mark.parametrize(
     ("progress", "loss"),
     [({"step": 1}, "-"), ({"step": 1, "loss": 0.0}, "0.0000"), ({"step": 1, "diverged": True}, "NaN")],

@@ -253,3 +253,13 @@ def test_a_message_that_was_shown_is_not_shown_again() -> None:
     shown.add("exit code 1\nTraceback ...\nlast line")
     lines = event_lines([event("exit code 1\nTraceback", 4, 1), event("new\nlines", 5, 2)], NOW, shown)
     assert [line.split("Why: ")[-1].strip() for line in lines] == ["as above", "new", "lines"]
+
+
+def test_independent_roles_show_their_counts() -> None:
+    counts = {"completed": 1, "givenUp": 2, "restarts": 3, "preemptions": 4}
+    roles: list[dict[str, Any]] = [{"name": "worker", "desired": 2, "ready": 2}]
+    roles.append({"name": "rollout", "desired": 8, "ready": 5, "independent": counts})
+    assert (
+        "Independent role rollout: 5 of 8 pods run, 1 completed, 2 given up; 3 restarts after failures, "
+        "4 preemptions" in text(job(phase="Running", reason="Training", roles=roles))
+    )

@@ -78,6 +78,12 @@ def shrunk(fewest: int | None = 1) -> TrainingJob:
     )
 
 
+def with_independent() -> TrainingJob:
+    roles = [{"name": "a", "replicas": 3, "membership": "Independent"}, {"name": "b", "replicas": 2}]
+    body = {"metadata": {"name": "job"}, "spec": {"roles": roles}, "status": {"incarnation": 2}}
+    return TrainingJob.model_validate(body)
+
+
 @pytest.mark.parametrize(
     ("about", "rank", "incarnation", "pods"),
     [
@@ -97,6 +103,9 @@ def shrunk(fewest: int | None = 1) -> TrainingJob:
         (shrunk(), 6, 1, ["b-0"]),
         (shrunk(2), 3, 1, ["a-1", "a-2"]),
         (shrunk(None), 2, 1, ["a-1"]),
+        # An Independent role has no ranks in the group.
+        (with_independent(), 0, 1, ["b-0"]),
+        (with_independent(), 1, None, ["b-1"]),
     ],
 )
 def test_only_pods_that_may_have_the_rank_are_read(

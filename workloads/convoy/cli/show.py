@@ -53,7 +53,7 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
     return {
         "NAME": job.metadata.name,
         "PHASE": status.phase or "-",
-        "READY": status.ready or "-",
+        "READY": (status.ready or "-") + (f" +{status.independent}" if status.independent else ""),
         "STEP": step(job),
         "LOSS": loss,
         "ETA": eta,

@@ -105,6 +105,7 @@ def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[s
     if any(is_unwanted(condition, status.phase) for condition in status.conditions):
         lines.append("  (! marks an unwanted condition)")
     lines += _faults(job, now, shown)
+    lines += _independent(job)
     lines += _stragglers(job)
     lines += _metrics(job)
     return lines + goodput(job, now) + _checkpoint(job, now)
@@ -124,6 +125,16 @@ def _faults(job: TrainingJob, now: datetime, shown: ShownMessages) -> Iterator[s
         when = age(offender.at, now)
         faults = "1 fault" if offender.faults == 1 else f"{offender.faults} faults, the last"
         yield f"Node {offender.node}: {faults} {when} ago: {offender.reason}"
+
+
+def _independent(job: TrainingJob) -> Iterator[str]:
+    for role in job.status.roles:
+        if (counts := role.independent) is not None:
+            yield (
+                f"Independent role {role.name}: {role.ready} of {role.desired} pods run, {counts.completed} "
+                f"completed, {counts.given_up} given up; {counts.restarts} restarts after failures, "
+                f"{counts.preemptions} preemptions"
+            )
 
 
 def _stragglers(job: TrainingJob) -> Iterator[str]:

@@ -97,6 +97,8 @@ def _least_offsets(job: TrainingJob) -> Iterator[int]:
     """
     offset = 0
     for role in job.spec.roles:
+        if role.independent:
+            continue
         fewest = role.min_replicas or role.replicas
         for replica in range(role.replicas):
             yield offset + max(0, replica - (role.replicas - fewest)) * role.processes_per_replica

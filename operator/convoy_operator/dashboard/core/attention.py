@@ -160,6 +160,9 @@ def _condition_concerns(parsed: ParsedObject[TrainingJob], job: TrainingJob) -> 
         ):
             reason = f"{condition.reason}: {condition.message}"
             yield _concern(parsed, "Checkpoints at risk", Tone.WARN, since, reason)
+        if condition.type == ConditionType.INDEPENDENT_READY and condition.status == "False":
+            reason = f"{condition.reason}: {condition.message}"
+            yield _concern(parsed, "Independent pods missing", Tone.WARN, since, reason)
         if condition.reason == Reasons.DETECTOR_DEGRADED.name:
             reason = condition.message or "the ranks' step times vary too much"
             advice = (

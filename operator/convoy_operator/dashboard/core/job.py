@@ -20,7 +20,7 @@ from convoy_crds.summaries import (
     shorten_list,
     tier_names,
 )
-from convoy_crds.terms import LABEL_ARM, LABEL_BLOCK, LABEL_EXPERIMENT, ConditionType
+from convoy_crds.terms import LABEL_ARM, LABEL_BLOCK, LABEL_EXPERIMENT, LABEL_MEMBERSHIP, ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress, Proof
 from convoy_operator.dashboard.core.formatting import (
@@ -110,6 +110,7 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
             "Expected end", until(progress.eta_at, now) if progress and status.phase not in TERMINAL else "-"
         ),
         Fact("Ready", status.ready or "-"),
+        *([Fact("Independent", status.independent)] if status.independent else []),
         Fact("Incarnation", str(status.incarnation)),
         Fact("Restarts", counted, Tone.WARN if recent else Tone.PLAIN),
         Fact("Goodput", f"{ratio:.1%}" if ratio is not None else "-"),
@@ -306,7 +307,7 @@ def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHe
         phase_tone = {"Running": Tone.GOOD, "Failed": Tone.BAD, "Pending": Tone.BUSY}.get(pod.view.phase)
         cells = (
             Cell(
-                known.get(pod.name, "-"),
+                known.get(pod.name, "independent" if LABEL_MEMBERSHIP in pod.view.labels else "-"),
                 href=log_link(namespace, name, first[pod.name]) if pod.name in first else "",
                 order=float(order.get(pod.name, len(order))),
             ),

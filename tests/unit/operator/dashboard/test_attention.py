@@ -87,6 +87,22 @@ from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
         ),
         (
             {
+                "phase": "Running",
+                "conditions": [condition("IndependentReady", "False", "IndependentGivenUp")],
+            },
+            {"hours": 1},
+            ["Independent pods missing"],
+        ),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [condition("IndependentReady", "Unknown", "IndependentWaiting")],
+            },
+            {"minutes": 1},
+            [],
+        ),
+        (
+            {
                 "phase": "Succeeded",
                 "conditions": [condition("StragglerDetected", "Unknown", "DetectorDegraded")],
             },

@@ -47,6 +47,15 @@ def test_pods_are_in_the_order_of_their_ranks_with_node_and_rack() -> None:
     assert [row.cells[0].href for row in found] == [logs(0), logs(4), ""]
 
 
+def test_independent_pods_are_shown_without_a_rank() -> None:
+    outside = pod("gpt-rollout-0", labels={"convoy.dev/membership": "Independent"})
+    (shown,) = texts(job.pod_rows(training(), [outside], {}))
+    assert shown[:2] == ["independent", "gpt-rollout-0"]
+    facts = {one.label: one.text for one in job.facts(training(independent="3/8"), NOW)}
+    assert facts["Independent"] == "3/8"
+    assert "Independent" not in {one.label for one in job.facts(training(), NOW)}
+
+
 def test_ranks_close_up_where_a_pod_is_absent() -> None:
     model = training(spec={}, roles=[{"name": "w", "desired": 3, "absent": [1]}])
     assert job.ranks(model) == {"gpt-w-0": "0-1", "gpt-w-2": "2-3"}
