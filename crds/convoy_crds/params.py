@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,22 @@ from referencing.jsonschema import DRAFT202012, SchemaResource
 from convoy_crds.schema_parts import LOCAL_REGISTRY, parts
 from convoy_crds.suggest import suggestion
 
+MAX_PARAMS = 128 * 1024 - 64
+"""Maximum bytes of parameters as JSON. They travel in a variable of the environment, and Linux limits a
+variable with its name to 32 pages of 4 KiB.
+"""
 _UNNAMED = ("additionalProperties", "unevaluatedProperties")
+
+
+def params_size(params: Mapping[str, Any]) -> int:
+    """Return the bytes of parameters in the environment of a pod."""
+    return len(json.dumps(params))
+
+
+def size_error(params: Mapping[str, Any]) -> str:
+    """Return the reason why parameters do not fit into the environment of a pod; empty if they do."""
+    size = params_size(params)
+    return f"{size} bytes as JSON, more than {MAX_PARAMS}; put data into a file" if size > MAX_PARAMS else ""
 
 
 def schema_error(schema: Mapping[str, Any]) -> str | None:

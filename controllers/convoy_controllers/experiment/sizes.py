@@ -4,7 +4,6 @@ environment.
 
 from __future__ import annotations
 
-import json
 import random
 import string
 from collections.abc import Mapping
@@ -15,15 +14,9 @@ from convoy_controllers.experiment.outcomes import measured
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_data import ExperimentData, PackedBlock, compressed
 from convoy_crds.experiment_schedule import schedule
+from convoy_crds.params import params_size
 
-MAX_PARAMS = 128 * 1024 - 64
-"""Maximum bytes of parameters as JSON. Linux limits a variable, with its name, to 32 pages of 4 KiB."""
 _TIME = 1_900_000_000
-
-
-def params_size(params: Mapping[str, Any]) -> int:
-    """Return the bytes of parameters in the environment of a pod."""
-    return len(json.dumps(params))
 
 
 def analysis_size(spec: ExperimentSpec, plan: Mapping[str, Any]) -> int:

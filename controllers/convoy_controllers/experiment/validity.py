@@ -19,7 +19,7 @@ from convoy_crds.experiment_hash import canonical, plan_document
 from convoy_crds.experiment_schedule import Cell, combination_count, schedule
 from convoy_crds.experiment_status import MAX_BLOCKS, MAX_HYPOTHESES
 from convoy_crds.field_paths import InvalidFieldPath
-from convoy_crds.params import params_error
+from convoy_crds.params import MAX_PARAMS, params_error
 from convoy_crds.perturbations import Backend, perturbation_type
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ENGINE_LOAD, ENGINE_SIMULATION, ConditionType
@@ -100,11 +100,11 @@ def _size(observed: Observed) -> Iterator[Violation]:
         why = f"the plan has {size} bytes as JSON, but at most {MAX_PLAN_BYTES} fit; keep data in files"
         yield _invalid("spec", why)
         return
-    if (needed := sizes.analysis_size(spec, document)) > sizes.MAX_PARAMS:
+    if (needed := sizes.analysis_size(spec, document)) > MAX_PARAMS:
         blocks = len(schedule(spec))
         why = (
             f"plan and results of {blocks} blocks may need {needed} bytes, but the analysis can get only "
-            f"{sizes.MAX_PARAMS}: use fewer blocks, arms or outcomes, or a shorter plan"
+            f"{MAX_PARAMS}: use fewer blocks, arms or outcomes, or a shorter plan"
         )
         yield _invalid("spec.blocks", why)
 

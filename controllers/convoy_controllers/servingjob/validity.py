@@ -16,7 +16,7 @@ from convoy_controllers.workers.pod import OWN_VOLUMES
 from convoy_controllers.workers.security import refused_root
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.engine import Engine
-from convoy_crds.params import params_error
+from convoy_crds.params import params_error, size_error
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.servingjob import ServingRole
@@ -100,6 +100,12 @@ def _unknown_revision(observed: Observed) -> Iterator[Violation]:
         yield _invalid("spec.rollout.revision", why)
 
 
+def _long_params(observed: Observed) -> Iterator[Violation]:
+    for path, role, _ in _engines(observed):
+        if role.engine is not None and (why := size_error(role.engine.params)):
+            yield _invalid(f"{path}.params", why)
+
+
 def _long_command(observed: Observed) -> Iterator[Violation]:
     for number, role in enumerate(observed.job.spec.roles):
         containers = role.template.spec.containers if role.template else []
@@ -144,6 +150,7 @@ CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
     _invalid_params,
     _unknown_revision,
     _long_command,
+    _long_params,
     _forbidden_root,
     _clashes,
 )

@@ -13,7 +13,7 @@ from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.engine import Engine
 from convoy_crds.layout import command, first_slots
-from convoy_crds.params import params_error
+from convoy_crds.params import params_error, size_error
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
 
@@ -129,6 +129,13 @@ def long_command(observed: Observed) -> Violation | None:
     return None
 
 
+def long_params(observed: Observed) -> Violation | None:
+    """Return a violation if the parameters do not fit into the environment of a pod."""
+    named = observed.job.spec.engine
+    why = size_error(named.params) if named is not None else ""
+    return _invalid("spec.engine.params", why) if why else None
+
+
 def misfitting_command(observed: Observed) -> Violation | None:
     """Return a violation if the launcher in the command would reject its arguments, or if the job's pods
     would not form one process group.
@@ -175,6 +182,7 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     store_not_allowed,
     unknown_source,
     long_command,
+    long_params,
     misfitting_command,
     root_forbidden,
     clashing_template,

@@ -188,3 +188,11 @@ def test_command_that_agents_would_reject_is_rejected() -> None:
     roles = [{"name": "worker", "replicas": 1, "template": {"spec": {"containers": [container]}}}]
     cluster = ToyCluster(make_job(engine=None, roles=roles)).settle()
     assert cluster.condition["Valid"] == ("False", "InvalidSpec") and not cluster.pods
+
+
+def test_parameters_that_do_not_fit_into_the_environment_are_rejected() -> None:
+    job = make_job(engine={"name": "gpt", "params": {"note": "x" * 131_072}})
+    engine = make_engine(paramsSchema={"properties": {"note": {}}})
+    cluster = ToyCluster(job, engine).settle()
+    assert cluster.condition["Valid"] == ("False", "InvalidSpec") and not cluster.pods
+    assert cluster.job.status.message.startswith("spec.engine.params: 1310")

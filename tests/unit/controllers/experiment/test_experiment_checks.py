@@ -13,10 +13,11 @@ from tests.unit.crds.experiments import arm
 from convoy_controllers.children import Check
 from convoy_controllers.experiment.block_seed import seeded
 from convoy_controllers.experiment.checks import MAX_COMBINATIONS
-from convoy_controllers.experiment.sizes import MAX_PARAMS, analysis_size
+from convoy_controllers.experiment.sizes import analysis_size
 from convoy_controllers.testing.builders import make_engine
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.experiment_schedule import schedule
+from convoy_crds.params import MAX_PARAMS
 
 SEEDED = {"properties": {"steps": {}, "seed": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}}}
 LOAD = {

@@ -394,3 +394,12 @@ def test_an_undo_of_a_renamed_role_brings_its_replicas_back() -> None:
     assert len(servers.live(role="server")) == 2
     servers.rollout(revision=first).settle()
     assert len(servers.live(role="worker")) == 2 and not servers.live(role="server")
+
+
+def test_parameters_that_do_not_fit_into_the_environment_are_refused() -> None:
+    role = {"name": "worker", "engine": {"name": "lm", "params": {"note": "x" * 131_072}}}
+    servers = Servers(roles=[role])
+    servers.engines["lm"] = make_engine(paramsSchema={"properties": {"note": {}}})
+    servers.settle()
+    assert not servers.pods and servers.condition["Valid"] == ("False", "InvalidSpec")
+    assert "spec.roles[0].engine.params: 1310" in servers.message("Valid")
