@@ -134,4 +134,4 @@ def _releases(stored: str) -> str:
         here = version("convoy-operator")
     except PackageNotFoundError:
         here = "unknown"
-    return f"release {stored} of Convoy wrote the files, release {here} words sentences differently"
+    return f"release {stored} of Convoy wrote the files, release {here} checks them: some words differ"
