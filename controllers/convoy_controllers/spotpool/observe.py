@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 from convoy_controllers.cached import Node
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
-from convoy_controllers.spotpool.members import pool_of
+from convoy_controllers.spotpool.members import POOL_FIELD, pool_of
 from convoy_controllers.spotpool.observed import Account, Claim, Observed, PoolPod
 from convoy_crds import trainingjob
 from convoy_crds.spotpool import KIND, SpotPool
 from convoy_crds.terms import LABEL_ROLE, LABEL_SPOT_POOL
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import Role, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
-
-POOL_FIELD = "spec.roles[].spotPool"
-"""Path of the field by which a role of a job names its SpotPool."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
@@ -94,7 +91,13 @@ def _claims(reader: Reader, pool: str, nodes: set[str]) -> Iterator[Claim]:
         for role in job.spec.roles:
             if role.spot_pool == pool:
                 since = created or reader.now()
-                yield Claim(stored.namespace, stored.name, role.name, role.replicas, since, group)
+                yield Claim(stored.namespace, stored.name, role.name, _wanted(job, role), since, group)
+
+
+def _wanted(job: TrainingJob, role: Role) -> int:
+    """Return the number of the role's pods, without those that have completed or were given up."""
+    found = next((one.independent for one in job.status.roles if one.name == role.name), None)
+    return role.replicas - (found.completed + found.given_up if found is not None else 0)
 
 
 def _group_nodes(reader: Reader, job: TrainingJob) -> set[str]:
@@ -102,8 +105,3 @@ def _group_nodes(reader: Reader, job: TrainingJob) -> set[str]:
     pods = reader.pods(job.metadata.namespace or "", job.metadata.name)
     own = (pod for pod in pods if pod.owner_uid == job.metadata.uid and LABEL_SPOT_POOL not in pod.labels)
     return {pod.node for pod in own if pod.node}
-
-
-def pools_of(job: TrainingJob) -> Iterable[str]:
-    """Return the names of the pools that the roles of a job name, each once."""
-    return dict.fromkeys(role.spot_pool for role in job.spec.roles if role.spot_pool)

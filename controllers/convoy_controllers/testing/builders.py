@@ -23,6 +23,7 @@ from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.layout import slots
+from convoy_crds.spotpool import SpotPool
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = EPOCH
@@ -95,6 +96,7 @@ class ToyCluster:
         self._last: TrainingJob = self._api.jobs[self._name].job
         self.engine = engine
         self.stores: dict[str, CheckpointStore] = {}
+        self.pools: dict[str, SpotPool] = {}
         self.source: TrainingJob | None = None
         self.create_errors: dict[str, str] = {}
         self.warnings: dict[str, PodWarning] = {}
@@ -159,6 +161,8 @@ class ToyCluster:
             known_engines=("gpt",) if self.engine else (),
             store=self.stores.get(self.job.spec.checkpoint.tiers.store or ""),
             source=self.source,
+            pools=dict(self.pools),
+            known_pools=tuple(self.pools),
             known_stores=tuple(self.stores),
             pods=tuple(self.pods.values()),
             slots=dict(self.views),

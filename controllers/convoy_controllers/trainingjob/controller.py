@@ -16,8 +16,10 @@ from convoy_controllers.resources import (
     NETWORK_POLICIES,
     NODES,
     PODS,
+    SPOT_POOLS,
     TRAINING_JOBS,
 )
+from convoy_controllers.spotpool.members import POOL_FIELD
 from convoy_controllers.trainingjob.observe import observe, waits_for
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import ENDED_PHASES
@@ -66,6 +68,11 @@ def _usable(store: CachedObject) -> Hashable:
     return str(store.raw.get("spec")), str(store.status.get("conditions"))
 
 
+def _granting(pool: CachedObject) -> Hashable:
+    """Return the part of a SpotPool that matters to its jobs."""
+    return pool.generation, str(pool.status.get("grants"))
+
+
 def _job(reader: Reader, before: Pod | None, after: Pod | None) -> Iterable[tuple[str, str]]:
     pod: Any = after if after is not None else before
     return [(pod.namespace, pod.job)] if pod.kind == KIND.name else []
@@ -104,6 +111,7 @@ CONTROLLER = Controller(
         by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _resumable, _unformed),
         by_field(KIND, ENGINES, "spec.engine.name"),
         by_field(KIND, CHECKPOINT_STORES, STORE_FIELD, _usable),
+        by_field(KIND, SPOT_POOLS, POOL_FIELD, _granting),
         by_owner(KIND, NETWORK_POLICIES),
         Watch(PODS, _job, lambda pod: pod.view, _is_pod_end),
         Watch(NODES, _jobs_of_node, _job_relevant),

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
+from convoy_controllers.spotpool.members import pools_of
 from convoy_controllers.trainingjob import tiers
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_crds import checkpointstore, engine
+from convoy_crds import checkpointstore, engine, spotpool
 from convoy_crds.trainingjob import KIND
 
 
@@ -34,6 +35,8 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
         store=reader.get(checkpointstore.KIND, stored) if stored else None,
         known_stores=_stores_for(reader, key.namespace) if stored else (),
+        pools={name: pool for name in pools_of(job) if (pool := reader.get(spotpool.KIND, name)) is not None},
+        known_pools=_pools_for(reader, key.namespace) if any(pools_of(job)) else (),
         source=reader.get(KIND, other.job, key.namespace) if other and other.job else None,
         pods=pods,
         slots=reader.hub.slots(own),
@@ -57,6 +60,12 @@ def waits_for(reader: Reader, key: Key) -> Iterable[str]:
     job = reader.get(KIND, key.name, key.namespace)
     saved = job is not None and tiers.nominal(job, reader.checkpoint_defaults).any
     return found | reader.agent_nodes if saved else found
+
+
+def _pools_for(reader: Reader, namespace: str) -> tuple[str, ...]:
+    """Return the names of the SpotPools that jobs of a namespace may use."""
+    allowed = (pool for pool in reader.all(spotpool.KIND) if pool.spec.allows(namespace))
+    return tuple(sorted(pool.metadata.name for pool in allowed))
 
 
 def _stores_for(reader: Reader, namespace: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
+from convoy_crds.spotpool import SpotPool
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 
@@ -30,6 +31,10 @@ class Observed:
     """The CheckpointStore that `spec.checkpoint.tiers.remote.store` names; None if it does not exist."""
     known_stores: tuple[str, ...] = ()
     """Names of the stores that jobs of this namespace may use."""
+    pools: Mapping[str, SpotPool] = field(default_factory=dict)
+    """The SpotPools that the roles name, by name. Those that do not exist are missing."""
+    known_pools: tuple[str, ...] = ()
+    """Names of the SpotPools that jobs of this namespace may use."""
     source: TrainingJob | None = None
     """The job that `spec.checkpoint.resumeFrom` names; None if it does not exist."""
     pods: tuple[PodView, ...] = ()

@@ -29,11 +29,12 @@ def drained(observed: Observed, pods: Iterable[PodView]) -> list[Delete]:
 
 
 def clear(draft: Draft) -> None:
-    """Remove the records of Independent slots, and the condition about them."""
+    """Remove the records of Independent slots, and the conditions about them."""
     status = draft.status
     status.internal.independent = []
     status.independent = ""
     draft.drop(ConditionType.INDEPENDENT_READY)
+    draft.drop(ConditionType.SPOT_POOL_READY)
     for role in status.roles:
         if role.independent is not None:
             role.ready = 0

@@ -6,12 +6,13 @@ run on while the group restarts. They are deleted when the group gives its pods 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from convoy_controllers.children import delete_pod
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob.independent import assignments, conditions, records, steps, work
+from convoy_controllers.trainingjob.independent import assignments, conditions, records, spot, steps, work
 from convoy_controllers.trainingjob.independent.drain import clear, drained
 from convoy_controllers.trainingjob.independent.scope import Parts
 from convoy_controllers.trainingjob.status import Draft
@@ -33,12 +34,14 @@ def extend(made: Plan, parts: Parts, draft: Draft, now: datetime) -> Plan:
             made, status=draft.stored(), children=(*made.children, *drained(observed, observed.pods))
         )
     found = work.start(observed, draft, now)
+    granted = spot.grants(found)
     if status.phase in (None, Phase.PENDING):
         _give_back(found)
     else:
         found.members = assignments.addresses(parts.members, status)
-        _run(found, requested=status.internal.restart_id != observed.job.status.internal.restart_id)
+        _run(found, granted, requested=status.internal.restart_id != observed.job.status.internal.restart_id)
     conditions.report(found)
+    spot.report(found, granted)
     before = status.internal.independent
     status.internal.independent = records.kept(found.records.values())
     status.internal.independent_incarnation = found.incarnation
@@ -58,9 +61,9 @@ def extend(made: Plan, parts: Parts, draft: Draft, now: datetime) -> Plan:
     )
 
 
-def _run(found: work.Work, *, requested: bool) -> None:
+def _run(found: work.Work, granted: Mapping[str, spot.RoleGrant], *, requested: bool) -> None:
     """Take the steps of all slots. `requested` is True if a user has requested a restart, which gives
-    slots without budget a full one.
+    slots without budget a full one. `granted`: the grants of SpotPools.
     """
     if requested:
         found.records = {key: records.retried(one) for key, one in found.records.items()}
@@ -69,8 +72,10 @@ def _run(found: work.Work, *, requested: bool) -> None:
     names = {slot.pod for slot in found.layout}
     strays = [pod for pod in found.own.values() if pod.name not in names and not pod.deleting]
     found.deletions += [delete_pod(pod.name, pod.uid) for pod in strays]
+    leaving = {one.name for one in found.deletions}
+    found.deletions += [one for one in spot.misplaced(found, granted) if one.name not in leaving]
     if found.draft.status.formed:
-        steps.create_missing(found, found.layout)
+        steps.create_missing(found, found.layout, spot.SpotRooms(found, granted))
 
 
 def _give_back(found: work.Work) -> None:

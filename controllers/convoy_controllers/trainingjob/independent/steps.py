@@ -11,6 +11,7 @@ from convoy_controllers.trainingjob.ending import slot_completed
 from convoy_controllers.trainingjob.independent import assignments, records
 from convoy_controllers.trainingjob.independent.records import runs_in
 from convoy_controllers.trainingjob.independent.slot_faults import slot_fault
+from convoy_controllers.trainingjob.independent.spot import SpotRooms
 from convoy_controllers.trainingjob.independent.work import Work
 from convoy_controllers.trainingjob.pods import pod as pod_manifest
 from convoy_controllers.views import PodView
@@ -143,8 +144,10 @@ def _end_launcher(work: Work, pod: PodView | None) -> None:
     work.waits.append(RESEND_SECONDS)
 
 
-def create_missing(work: Work, slots: Iterable[Slot]) -> None:
-    """Create the pods that the slots lack. A slot in its back-off gets no pod."""
+def create_missing(work: Work, slots: Iterable[Slot], rooms: SpotRooms) -> None:
+    """Create the pods that the slots lack. A slot in its back-off gets no pod. `rooms`: the room on the nodes
+    of SpotPools.
+    """
     freed = {one.name for one in work.deletions if one.grace_seconds == 0}
     taken = {one.name for one in work.observed.pods} - freed
     tried = {slot.role for slot in work.layout if slot.pod in work.own}
@@ -154,7 +157,9 @@ def create_missing(work: Work, slots: Iterable[Slot]) -> None:
             continue
         if records.pause_seconds(record, work.now) > 0:
             continue
-        body = pod_manifest(work.observed.job, work.observed.engine, slot)
+        body = rooms.place(slot, pod_manifest(work.observed.job, work.observed.engine, slot))
+        if body is None:
+            continue
         body = with_incarnation(body, work.incarnation, set(work.lost))
         work.creations.append(Create(PODS, body, dry_run=slot.role not in tried))
         tried.add(slot.role)
