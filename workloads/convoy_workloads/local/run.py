@@ -161,6 +161,9 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
+        for role in self._job.spec.roles:
+            if role.independent:
+                self._write_line(f"role {role.name} is Independent: a local run does not start its pods")
         try:
             for pod in self._pods:
                 environment = pod_environment(
