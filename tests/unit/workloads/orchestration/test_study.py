@@ -9,6 +9,7 @@ import pytest
 
 from convoy_workloads.engines.orchestration import ENGINE
 from convoy_workloads.engines.orchestration.arms import ROBUST, TUNED
+from convoy_workloads.engines.orchestration.claim_rules import lag_rows
 from convoy_workloads.engines.orchestration.engine import result
 from convoy_workloads.engines.orchestration.params import Params
 from convoy_workloads.engines.orchestration.plan import (
@@ -111,3 +112,14 @@ def test_every_second_tuning_window_of_an_arm_may_be_perturbed() -> None:
     assert simulation_params(system, plain, params) == body
     scores = [tune(TuningTask(system, arm, params, body))["best"] for arm in (robust, plain)]
     assert scores[0] != scores[1]
+
+
+def test_an_arm_beside_the_experiment_is_in_the_lag_table_but_not_in_the_data() -> None:
+    small = {**ENGINE.small, "systems": ["autoscaling"], "blocks": 9, "seconds": 600}
+    made = Study(Params.model_validate(small))
+    assert len(list(made.work())) == made.steps
+    (row,) = lag_rows(made.finished)
+    assert {ROBUST, TUNED} <= set(row.over)
+    data = json.loads(made.files()["autoscaling-lag.data.json"])
+    assert ROBUST not in {one["arm"] for block in data["blocks"] for one in block["figures"]}
+    assert ROBUST not in {one["arm"] for one in data["tuning"]}

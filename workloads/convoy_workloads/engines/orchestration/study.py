@@ -187,7 +187,8 @@ class Study:
     def _analyse(self, map_all: MapAll) -> Iterator[str]:
         tasks = [AnalysisTask(one.plan, self.blocks(one), self._tuning_of(one)) for one in self._experiments]
         for one, result in zip(self._experiments, map_all(analyse_experiment, tasks), strict=True):
-            blocks = [BlockStatus.model_validate(block) for block in self.blocks(one, beside=True)]
+            rows = [*self.blocks(one), *self.blocks(one, beside=True)]
+            blocks = [BlockStatus.model_validate(row) for row in rows]
             self.finished.append(Finished(one.system, one.kind, result, blocks, Observations(blocks)))
             yield f"analysed {one.name}"
         self.claims = decide_claims(self.finished)
@@ -198,8 +199,8 @@ class Study:
         return [one for one in self.tuning.get(experiment.system.name, []) if one["arm"] in names]
 
     def blocks(self, experiment: StudyExperiment, beside: bool = False) -> list[dict[str, Any]]:
-        """Return the blocks of an experiment, in the form of its status. `beside`: include the arms that run
-        beside it.
+        """Return the blocks of an experiment, in the form of its status. `beside`: with the arms that run
+        beside it instead of its own ones.
 
         Raises StudyError if two arms of a block got different work.
         """
@@ -207,10 +208,11 @@ class Study:
 
     def _block(self, experiment: StudyExperiment, block: Block, beside: bool) -> dict[str, Any]:
         system = experiment.system
-        arms = arm_names(system) if beside else block.arms
-        found = {arm: self.runs[system.name, _key(experiment, block, arm)] for arm in arms}
-        if len({one.figures["offered"] for one in found.values()}) > 1:
+        runs = {arm: self.runs[system.name, _key(experiment, block, arm)] for arm in arm_names(system)}
+        if len({one.figures["offered"] for one in runs.values()}) > 1:
             raise StudyError(f"{experiment.name}, block {block.id}: the arms got different work")
+        arms = [arm for arm in runs if arm not in block.arms] if beside else block.arms
+        found = {arm: runs[arm] for arm in arms}
         body: dict[str, Any] = {
             "id": block.id,
             "repetition": block.repetition,
