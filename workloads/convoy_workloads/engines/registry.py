@@ -15,6 +15,7 @@ from convoy_workloads.engines import (
     load,
     orchestration,
     sklearn,
+    spotlight,
 )
 from convoy_workloads.engines.entry import EngineEntry
 
@@ -28,4 +29,5 @@ ENGINES: tuple[EngineEntry, ...] = (
     experiment_simulation.ENGINE,
     experiment_analysis.ENGINE,
     orchestration.ENGINE,
+    spotlight.ENGINE,
 )  # fmt: skip
