@@ -8,13 +8,16 @@ from typing import Annotated
 from pydantic import Field
 
 from convoy_crds.experiment_arm import ArmName, FieldPath
-from convoy_crds.experiment_status import MAX_VALUE
 from convoy_crds.meta import DnsLabel, Model, Rule, validated
 from convoy_crds.perturbations import PERTURBATIONS, PerturbationKind
 
 FigureName = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$", max_length=63)]
 """Name of an outcome, or of a figure that a program reports."""
-Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
+MAX_LIMIT = 1e18
+"""Largest absolute value of a limit or margin. The API server compares a whole number with the bounds of its
+schema in 64 bits.
+"""
+Value = Annotated[float, Field(ge=-MAX_LIMIT, le=MAX_LIMIT)]
 """A value of an outcome, or a limit for it."""
 
 
@@ -165,7 +168,7 @@ class Prediction(Model):
     """Name of the arm with which the candidate is compared."""
     direction: Direction
     """Predicted direction. There is no default: a prediction without a direction is none."""
-    margin: Annotated[float, Field(ge=0, le=MAX_VALUE)] = 0.0
+    margin: Annotated[float, Field(ge=0, le=MAX_LIMIT)] = 0.0
     """Smallest difference that counts, in the unit of the outcome."""
     perturbation: DnsLabel | None = None
     """Perturbation under which the prediction holds, at each of its magnitudes. If absent, it is the

@@ -17,9 +17,7 @@ MAX_FIGURES = 16
 MAX_HYPOTHESES = 32
 """Maximum number of hypotheses: predictions x magnitudes."""
 MAX_VALUE = 1e100
-"""Largest absolute value of an outcome, and of a limit or margin for it. The squares of larger ones could
-overflow.
-"""
+"""Largest absolute value of an outcome. The squares of larger ones could overflow."""
 
 
 class ExperimentPhase(StrEnum):

@@ -22,9 +22,9 @@ from convoy_crds.experiment_data import (
     pack,
     unpack,
 )
-from convoy_crds.experiment_plan import HealthLimit, Outcome, Prediction
+from convoy_crds.experiment_plan import MAX_LIMIT, HealthLimit, Outcome, Prediction
 from convoy_crds.experiment_schedule import Block, schedule
-from convoy_crds.experiment_status import MAX_BLOCKS, MAX_VALUE, BlockStatus
+from convoy_crds.experiment_status import MAX_BLOCKS, BlockStatus
 from convoy_crds.meta import Model
 
 
@@ -134,7 +134,7 @@ def test_malformed_data_are_refused(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["censoredAt", "margin", "min"])
-def test_limits_beyond_the_largest_value_are_refused(field: str) -> None:
+def test_limits_that_could_overflow_are_refused(field: str) -> None:
     models: dict[str, tuple[type[Model], dict[str, Any]]] = {
         "censoredAt": (Outcome, {"name": "x", "better": "Lower", "source": {"metric": "x"}}),
         "margin": (
@@ -144,9 +144,9 @@ def test_limits_beyond_the_largest_value_are_refused(field: str) -> None:
         "min": (HealthLimit, {"arm": "a", "outcome": "x"}),
     }
     model, body = models[field]
-    model.model_validate({**body, field: MAX_VALUE})
+    model.model_validate({**body, field: MAX_LIMIT})
     with pytest.raises(ValidationError, match="less than or equal to 10"):
-        model.model_validate({**body, field: 1.1 * MAX_VALUE})
+        model.model_validate({**body, field: 1.1 * MAX_LIMIT})
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def problems(spec: ExperimentSpec, tuning: Sequence[TuningStatus] = ()) -> list[
             wrong = [*filter(None, map(range_error, search)), *_repeated(search)]
             found.extend(f"spec.arms[{number}].tuning.search: {error}" for error in wrong)
             if arm.name in taken:
-                found.extend(_taken_over(simulator, arm.simulation, taken[arm.name], number))
+                found.extend(_reuse_errors(simulator, arm.simulation, taken[arm.name], number))
             elif not wrong:
                 found.extend(_params(spec, arm, arm.simulation, where))
                 ranges = _ranges(simulator, search, arm, arm.simulation)
@@ -67,7 +67,7 @@ def _params(spec: ExperimentSpec, arm: Arm, simulation: Simulation, where: str) 
     yield from (error + combination for error, combination in errors.items())
 
 
-def _taken_over(
+def _reuse_errors(
     simulator: Simulator, simulation: Simulation, tuning: TuningStatus, number: int
 ) -> Iterator[str]:
     """Yield errors in the parameters of an arm with the values that it has taken over."""
