@@ -1,0 +1,88 @@
+"""Tests of the sampler: a trajectory that another worker resumes has the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from convoy_workloads.engines.spotlight.learning.noise import NoiseKey, draw
+from convoy_workloads.engines.spotlight.learning.policy import PicturePolicy, PointPolicy, Policy
+from convoy_workloads.engines.spotlight.learning.sampler import Sampler, Trajectory
+from convoy_workloads.engines.spotlight.workers import state_of, walk_of
+from convoy_workloads.spot.ledger.encoding import decode, encode
+
+STEPS = 6
+
+
+def key(seed: int, prompt: int = 0, walk: int | None = None) -> NoiseKey:
+    return NoiseKey("job", prompt, seed, (seed if walk is None else walk,))
+
+
+def point_policy() -> tuple[Policy, int]:
+    return PointPolicy(2, 4, 96), 2
+
+
+def picture_policy() -> tuple[Policy, int]:
+    return PicturePolicy(64, 4, 16, 2, 2), 64
+
+
+def same(one: Trajectory, other: Trajectory) -> bool:
+    return (one.path.tobytes(), one.log_probs.tobytes()) == (other.path.tobytes(), other.log_probs.tobytes())
+
+
+@pytest.mark.parametrize("made", [point_policy, picture_policy])
+def test_a_resumed_trajectory_has_the_bits_of_an_uninterrupted_one(made) -> None:
+    torch.manual_seed(0)
+    policy, size = made()
+    sampler = Sampler(STEPS, 0.35, size)
+    starts = [sampler.start(key(seed, seed % 4)) for seed in range(21)]
+    whole = sampler.resume(policy, 7, starts)
+    for until in range(1, STEPS):
+        (half,) = sampler.resume(policy, 7, [starts[5]], until)
+        saved = decode(encode(state_of(half)))
+        moved = walk_of(half.key, saved)
+        # The other worker has another batch, whose walks are at other steps.
+        *_, resumed = sampler.resume(policy, 7, [*starts[: until + 2], moved])
+        assert same(resumed, whole[5])
+        assert resumed.versions == (7,) * STEPS
+
+
+def test_a_broken_resume_would_be_found() -> None:
+    torch.manual_seed(0)
+    policy, size = point_policy()
+    sampler = Sampler(STEPS, 0.35, size)
+    (whole,) = sampler.resume(policy, 0, [sampler.start(key(1))])
+    (half,) = sampler.resume(policy, 0, [sampler.start(key(1))], 3)
+    other = Trajectory(key(1, walk=2), half.path, half.log_probs, half.versions)
+    assert not same(sampler.resume(policy, 0, [other])[0], whole)
+
+
+def test_each_step_keeps_the_version_that_made_it() -> None:
+    torch.manual_seed(0)
+    policy, size = point_policy()
+    sampler = Sampler(STEPS, 0.35, size)
+    (half,) = sampler.resume(policy, 3, [sampler.start(key(1))], 2)
+    (whole,) = sampler.resume(policy, 4, [half])
+    assert whole.versions == (3, 3, 4, 4, 4, 4)
+    assert (whole.path[:3] == half.path).all()
+
+
+def test_log_probabilities_are_those_of_the_noise() -> None:
+    torch.manual_seed(0)
+    policy, size = point_policy()
+    sampler = Sampler(STEPS, 0.35, size)
+    (walk,) = sampler.resume(policy, 0, [sampler.start(key(1))])
+    noise = draw(key(1), STEPS, size)[1:]
+    assert walk.log_probs == pytest.approx(-(noise**2).sum(axis=1) / 2, rel=1e-3)
+
+
+def test_noise_depends_on_each_part_of_the_key_and_not_on_the_number_of_steps() -> None:
+    one = draw(NoiseKey("job", 1, 2, (3,)), 4, 5)
+    assert (draw(NoiseKey("job", 1, 2, (3,)), 2, 5) == one[:3]).all()
+    for other in (NoiseKey("j", 1, 2, (3,)), NoiseKey("job", 2, 2, (3,)), NoiseKey("job", 1, 3, (3,))):
+        assert (draw(other, 4, 5)[0] != one[0]).all()
+    steps = draw(NoiseKey("job", 1, 2, (4,)), 4, 5)
+    assert (steps[0] == one[0]).all() and (steps[1:] != one[1:]).all()
+    many = draw(NoiseKey("job", 1, 2, (3,)), 2000, 5)
+    assert abs(many.mean()) < 0.05 and abs(many.std() - 1) < 0.05 and many.dtype == np.float32
