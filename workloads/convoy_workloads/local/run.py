@@ -17,11 +17,13 @@ from typing import Any, TextIO
 
 from convoy_crds.engine import Engine
 from convoy_crds.job_result import ResultRefused, parse_result
-from convoy_crds.layout import command, slots, world_size
+from convoy_crds.layout import command, independent_slots, slots, world_size
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
 from convoy_workloads.local.environment import GRACE_SECONDS, pod_environment
 from convoy_workloads.local.errors import LocalError
+from convoy_workloads.local.folders import Folders
+from convoy_workloads.local.independents import Independents
 from convoy_workloads.local.pod import Pod
 from convoy_workloads.local.restart_budget import RestartBudget
 from convoy_workloads.local.screen import Screen
@@ -73,6 +75,8 @@ def run_local(
     """
     try:
         commands = [command(job, engine, slot) for slot in slots(job)]
+        for slot in independent_slots(job):
+            command(job, engine, slot)
     except ValueError as error:
         raise LocalError(str(error)) from error
     if job.spec.engine and engine:
@@ -84,7 +88,7 @@ def run_local(
         checkpoints.mkdir(parents=True, exist_ok=True)
         try:
             with locked(checkpoints) as lock:
-                folders = _Folders(Path(scratch), checkpoints, lock, folder or Path.cwd())
+                folders = Folders(Path(scratch), checkpoints, lock, folder or Path.cwd())
                 run = _Run(job, engine, commands, folders, out or sys.stdout, dict(environment or os.environ))
                 code = asyncio.run(run.run())
         except InUse as error:
@@ -102,20 +106,6 @@ class LocalEnd:
     """The result that the program set. None if it set none, or if the job failed."""
 
 
-@dataclass(frozen=True)
-class _Folders:
-    """The folders that a local run uses, and the lock of its checkpoint folder."""
-
-    scratch: Path
-    checkpoints: Path
-    lock: int
-    """Descriptor of an open lock file. While any launcher of this run lives, the lock keeps other runs from
-    using the folder `checkpoints`.
-    """
-    start: Path
-    """Working directory of the ranks."""
-
-
 class _Run:
     """State of one local run. It makes the decisions that the operator and agents make in a cluster."""
 
@@ -124,7 +114,7 @@ class _Run:
         job: TrainingJob,
         engine: Engine | None,
         commands: list[tuple[str, ...]],
-        folders: _Folders,
+        folders: Folders,
         out: TextIO,
         environment: dict[str, str],
     ) -> None:
@@ -140,6 +130,7 @@ class _Run:
         ]
         self._environment = environment
         self._folders = folders
+        self._independents = Independents(job, self._engine, folders, environment, self._write_line)
         # Continue the numbering of incarnations after the highest number in the checkpoint folder. No other
         # place stores that number.
         self._incarnation = newest_incarnation(folders.checkpoints)
@@ -161,9 +152,6 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
-        for role in self._job.spec.roles:
-            if role.independent:
-                self._write_line(f"role {role.name} is Independent: a local run does not start its pods")
         try:
             for pod in self._pods:
                 environment = pod_environment(
@@ -185,7 +173,7 @@ class _Run:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-            await asyncio.gather(*(pod.close() for pod in self._pods))
+            await asyncio.gather(self._independents.close(), *(pod.close() for pod in self._pods))
 
     def summary(self) -> None:
         """Print the loss curve of the run."""
@@ -235,6 +223,7 @@ class _Run:
                     "job": f"{self._job.metadata.namespace or 'default'}/{self._job.metadata.name}",
                 }
             )
+        self._independents.group_formed(self._incarnation)
 
     async def _wait(self) -> int | None:
         """Wait until the job ends or a rank fails. Return the job's exit code, or None if a rank has failed
@@ -288,13 +277,16 @@ class _Run:
         self._write_line(f"interrupted: the ranks have {GRACE_SECONDS} s to save their state")
         for pod in self._pods:
             pod.signal(signal.SIGTERM)
+        drained = asyncio.create_task(self._independents.drain())
         codes = await asyncio.gather(*(pod.wait(GRACE_SECONDS + 5) for pod in self._pods))
+        await drained
         return worst([PREEMPTED if code is None else code for code in codes])
 
     async def _end(self, code: int) -> None:
         for pod in self._pods:
             pod.send({"type": "shutdown", "exitCode": code, "reason": "the job is over"})
-        await asyncio.gather(*(pod.wait(SHUTDOWN_SECONDS) for pod in self._pods))
+        waits = (pod.wait(SHUTDOWN_SECONDS) for pod in self._pods)
+        await asyncio.gather(self._independents.drain(), *waits)
 
     def _interrupt(self) -> None:
         self._interrupted = True
