@@ -18,7 +18,7 @@ class Requirement(Model):
 
     model_config = validated(
         Rule(
-            "(self.operator in ['In', 'NotIn']) == (size(self.values) > 0)",
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
             "In and NotIn need values, Exists and DoesNotExist take none",
             ".values",
         )

@@ -19,7 +19,11 @@ MAX_PRICE_STEPS = 128
 """Maximum number of steps of a price in the spec. A trace in a ConfigMap may have more."""
 Money = Annotated[float, Field(gt=0, le=1e12)]
 PricePerHour = Annotated[float, Field(gt=0, le=MAX_PRICE)]
-_EMPTY = "size(self.{0}.matchLabels) == 0 && size(self.{0}.matchExpressions) == 0"
+_EMPTY = " && ".join(
+    f"(!has(self.{{0}}.{name}) || size(self.{{0}}.{name}) == 0)"
+    for name in ("matchLabels", "matchExpressions")
+)
+"""CEL that is true if a selector selects by no label."""
 
 
 class PriceStep(Model):
@@ -49,11 +53,6 @@ class SpotPrice(Model):
             "[has(self.perHour), has(self.steps), has(self.trace)].filter(one, one).size() == 1",
             "price.spot needs exactly one of perHour, steps and trace",
         ),
-        Rule(
-            "!has(self.steps) || self.steps.map(step, step.from).isSorted()",
-            "price.spot.steps must be in order of time: sort the steps by `from`",
-            ".steps",
-        ),
     )
 
     per_hour: PricePerHour | None = None
@@ -64,7 +63,7 @@ class SpotPrice(Model):
         ]
         | None
     ) = None
-    """Prices in order of time. Before the first step the on-demand price counts."""
+    """Prices from certain times on, in any order. Before the earliest step the on-demand price counts."""
     trace: TraceRef | None = None
 
 

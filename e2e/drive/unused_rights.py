@@ -8,6 +8,10 @@ OPERATOR = "convoy-operator"
 INTEGRATION = "tests/integration"
 RARE = f"{INTEGRATION}/operator/test_rights.py"
 GUARDING = f"{INTEGRATION}/operator/test_guarding.py::test_a_slow_node_is_cordoned_and_its_pod_is_evicted"
+SPOT = (
+    f"{INTEGRATION}/operator/test_spotpool.py"
+    "::test_a_noticed_node_is_tainted_and_drained_and_its_loss_is_counted"
+)
 STORES = (
     f"{INTEGRATION}/operator/test_stores.py"
     "::test_an_agent_probes_a_store_and_probes_again_when_its_keys_change"
@@ -149,6 +153,8 @@ USED_ELSEWHERE = (
         f"{INTEGRATION}/operator/test_default_policy.py::test_the_policy_follows_the_value_of_the_chart",
         name="default",
     ),
+    UsedElsewhere(OPERATOR, "patch", "spotpools/status.convoy.dev", "the slice has no SpotPool", SPOT),
+    UsedElsewhere(OPERATOR, "get", "configmaps", "the slice has no SpotPool with a price trace", SPOT),
     UsedElsewhere(OPERATOR, "get", "secrets", "no CheckpointStore of the slice has credentials", STORES),
     UsedElsewhere(
         "convoy-uninstall",

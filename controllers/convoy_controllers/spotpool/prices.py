@@ -72,7 +72,7 @@ def _steps(price: Price, lookup: TraceLookup | None) -> tuple[Step, ...]:
     if price.spot.per_hour is not None:
         return ((-math.inf, price.spot.per_hour),)
     if price.spot.steps is not None:
-        return tuple((step.from_.timestamp(), step.per_hour) for step in price.spot.steps)
+        return tuple(sorted((step.from_.timestamp(), step.per_hour) for step in price.spot.steps))
     return lookup.trace.steps if lookup is not None else ()
 
 

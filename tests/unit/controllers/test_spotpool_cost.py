@@ -141,8 +141,8 @@ def test_a_higher_price_does_not_change_the_past() -> None:
 
 def test_steps_change_the_price_at_their_time() -> None:
     steps = [
-        {"from": "2026-01-01T00:00:00Z", "perHour": 0.2},
         {"from": "2026-01-01T00:30:00Z", "perHour": 0.4},
+        {"from": "2026-01-01T00:00:00Z", "perHour": 0.2},
     ]
     cluster = SpotCluster(pool=make_pool(price=price(spot={"steps": steps}, maxAge="24h")))
     cluster.add_node("a")
