@@ -130,6 +130,10 @@ class Assign:
     """The metrics that the agent must read; None if the program reports its requests itself, or has none."""
     replica_state: ReplicaState | None = None
     """The state of a ServingJob's replica, if this is slot 0 and the replica may save one."""
+    key_uid: str = ""
+    """Uid of the TrainingJob whose key the pod gets. All pods of the job have the same key, those of
+    Independent roles too. Empty for no key.
+    """
 
 
 @dataclass(frozen=True, slots=True)

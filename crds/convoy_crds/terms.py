@@ -101,6 +101,8 @@ launcher creates a home in this folder.
 ENV_SOCKET = "CONVOY_SOCKET"
 ENV_KEY_FILE = "CONVOY_KEY_FILE"
 """Variable with the file that holds the key of the rank's incarnation. The launcher sets it."""
+ENV_JOB_KEY_FILE = "CONVOY_JOB_KEY_FILE"
+"""Variable with the file that holds the key of the TrainingJob, which all its pods share."""
 ENV_MEMBERS_FILE = "CONVOY_MEMBERS_FILE"
 """Variable with the file that holds the addresses of the process group's pods. Only pods of Independent roles
 have it.

@@ -1,7 +1,7 @@
 """The pods' folders on the node, the files that describe them, and their mounts.
 
-    pods/<short>/               the folder that the pod sees, read-only: agent.sock, incarnation.key, lib/,
-                                members.json
+    pods/<short>/               the folder that the pod sees, read-only: agent.sock, incarnation.key, job.key,
+                                lib/, members.json
                                 (a volume for a model shows another folder: models/folders.py)
     state/<short>.json          the pod's names and the paths of its mounts
     state/<short>.memory.json   the state of the pod's session (pods/state_file.py)
@@ -26,6 +26,7 @@ from convoy_crds.terms import MEMBERS_FILE
 
 SOCKET = "agent.sock"
 KEY = "incarnation.key"
+JOB_KEY = "job.key"
 
 
 def short_name(uid: str) -> str:
@@ -152,6 +153,12 @@ class Folders:
         OSError if the file cannot be written.
         """
         self._write_for_pod(uid, KEY, key.hex() + "\n")
+
+    def write_job_key(self, uid: str, key: bytes) -> None:
+        """Write the file with the key of the pod's job. Any user of the pod may read it. Raises OSError if
+        the file cannot be written.
+        """
+        self._write_for_pod(uid, JOB_KEY, key.hex() + "\n")
 
     def write_members(self, uid: str, members: dict[str, Any]) -> None:
         """Replace the file with the addresses of the job's process group. Any user of the pod may read it.

@@ -43,16 +43,18 @@ class NoSpace(Exception):
 
 
 def save_state(folders: Folders, state: PodState) -> None:
-    """Write the key of the pod's incarnation, the addresses of its process group, and the pod's state for
-    the agent that starts after this one. If a file cannot be written, log an error and continue.
+    """Write the pod's keys, the addresses of its process group, and the pod's state for the agent that starts
+    after this one. If a file cannot be written, log an error and continue.
     """
     plan = state.assignment
     try:
         # An assignment that an earlier agent saved has no key. Its file is still there.
         if plan is not None and plan.key:
             folders.write_key(state.uid, plan.key)
+        if plan is not None and plan.job_key:
+            folders.write_job_key(state.uid, plan.job_key)
     except OSError as error:
-        log.error("incarnation key not written: its ranks may fail", pod_uid=state.uid, why=str(error))
+        log.error("key not written: the pod's ranks may fail", pod_uid=state.uid, why=str(error))
     try:
         if state.members is not None:
             folders.write_members(state.uid, state.members.to_json())

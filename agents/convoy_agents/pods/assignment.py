@@ -114,6 +114,10 @@ class ReplicaState:
     """The slot token whose job is `uid`."""
 
 
+_SECRETS = ("key", "job_key")
+"""Fields that leave the agent only as files of the pod."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The hub's assignment of a pod to one slot in one incarnation of a job (hub.proto Assignment)."""
@@ -149,6 +153,10 @@ class Assignment:
     """Secret of the incarnation, for the pod's file. It is neither logged nor saved with the state."""
     keyed: bool = False
     """True if the pod's file has the key of this incarnation."""
+    job_key: bytes = field(default=b"", repr=False, compare=False)
+    """Secret of the job, for the pod's file. It is neither logged nor saved with the state."""
+    job_keyed: bool = False
+    """True if the pod's file has the key of the job."""
 
     scrape: Scrape | None = None
     """The metrics to read; None if the program reports its requests itself, or has none."""
@@ -223,11 +231,12 @@ class Assignment:
             "jobUid": self.job_uid,
             "slots": self.slots,
             "keyed": self.keyed,
+            "jobKeyed": self.job_keyed,
         }
 
     def to_json(self) -> dict[str, Any]:
         """Return the assignment as plain data for the agent's state file. `from_json` reads it."""
-        return {name: value for name, value in asdict(self).items() if name != "key"}
+        return {name: value for name, value in asdict(self).items() if name not in _SECRETS}
 
 
 def from_wire(message: hub_pb2.Assignment) -> Assignment:
@@ -258,6 +267,8 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         scrape=_scrape(message.scrape) if message.HasField("scrape") else None,
         key=message.key,
         keyed=bool(message.key),
+        job_key=message.job_key,
+        job_keyed=bool(message.job_key),
         replica_state=_replica_state(message.replica_state) if message.HasField("replica_state") else None,
     )
     _check(assignment)

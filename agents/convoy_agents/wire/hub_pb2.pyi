@@ -2245,6 +2245,7 @@ class Assignment(_message.Message):
     SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
+    JOB_KEY_FIELD_NUMBER: _builtins.int
     SCRAPE_FIELD_NUMBER: _builtins.int
     REPLICA_STATE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
@@ -2272,6 +2273,10 @@ class Assignment(_message.Message):
     key: _builtins.bytes
     """Secret of the incarnation, the same for all its slots. The agent writes it to a file of the pod, and nowhere
     else (pods/<short>/incarnation.key).
+    """
+    job_key: _builtins.bytes
+    """Secret of the TrainingJob, the same for all its pods and incarnations, those of Independent roles too. The
+    agent writes it to a file of the pod, and nowhere else (pods/<short>/job.key). Empty for other jobs.
     """
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
@@ -2316,12 +2321,13 @@ class Assignment(_message.Message):
         slot_token: _builtins.str = ...,
         slots: _builtins.int = ...,
         key: _builtins.bytes = ...,
+        job_key: _builtins.bytes = ...,
         scrape: Global___Scrape | None = ...,
         replica_state: Global___ReplicaState | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "replica_state", b"replica_state", "scrape", b"scrape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "key", b"key", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "replica_state", b"replica_state", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_key", b"job_key", "job_uid", b"job_uid", "key", b"key", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "replica_state", b"replica_state", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -252,6 +252,7 @@ def commands(
             if slot.position
             else _slot0_memory(memory, members, observed, every),
             slots=len(layout),
+            key_uid=job.metadata.uid,
         )
         for slot, pod in behind
     )

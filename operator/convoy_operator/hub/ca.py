@@ -124,11 +124,19 @@ class Authority:
         """Return the secret of a job's incarnation. All replicas of the hub derive the same one, so a new
         leader hands out the same secret.
         """
+        return self._derive(f"convoy incarnation key\0{job_uid}\0{incarnation}")
+
+    def job_key(self, job_uid: str) -> bytes:
+        """Return the secret of a job, which outlasts its incarnations. All replicas of the hub derive the
+        same one.
+        """
+        return self._derive(f"convoy job key\0{job_uid}")
+
+    def _derive(self, purpose: str) -> bytes:
         secret = self._key.private_bytes(
             serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        purpose = f"convoy incarnation key\0{job_uid}\0{incarnation}".encode()
-        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose).derive(secret)
+        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose.encode()).derive(secret)
 
     def _sign(
         self,

@@ -47,6 +47,7 @@ class CommandSender:
         if isinstance(command, Assign):
             key = self._tokens.incarnation_key(command.job_uid, command.incarnation)
             message.assignment.key = key
+            message.assignment.job_key = self._tokens.job_key(command.key_uid)
         self._registry.put(record.stream, message)
 
 

@@ -45,6 +45,10 @@ class SlotTokenIssuer:
         """Return the key of a job's incarnation; empty without a CA."""
         return self._authority.incarnation_key(job_uid, incarnation) if self._authority else b""
 
+    def job_key(self, job_uid: str) -> bytes:
+        """Return the key of a job; empty without a CA, or without a job."""
+        return self._authority.job_key(job_uid) if self._authority and job_uid else b""
+
     def current(self, key_id: str) -> bool:
         """Return True if tokens that were signed by the key with this id are accepted."""
         return self._authority is not None and key_id == self._authority.key_id

@@ -44,13 +44,14 @@ def test_an_assignment_contains_no_store_credentials() -> None:
     assert "keep_last" in fields and not credentials & fields
 
 
-def test_the_key_of_the_incarnation_leaves_the_agent_only_as_a_file() -> None:
-    read = assignment.from_wire(message(key=b"secret"))
-    assert read.key == b"secret"
+def test_the_keys_leave_the_agent_only_as_files() -> None:
+    read = assignment.from_wire(message(key=b"secret", job_key=b"secret too"))
+    assert read.key == b"secret" and read.job_key == b"secret too"
     told = f"{read!r} {read.frame()} {json.dumps(read.to_json())}"
-    assert "secret" not in told and "key" not in read.to_json()
+    assert "secret" not in told and not {"key", "job_key"} & set(read.to_json())
     again = assignment.from_json(read.to_json())
-    assert again == read and again.frame()["keyed"], "a restarted agent still knows that there is a file"
+    told_again = again.frame()
+    assert again == read and told_again["keyed"] and told_again["jobKeyed"], "restarted"
 
 
 def test_an_assignment_round_trips_over_the_wire_and_the_state_file() -> None:

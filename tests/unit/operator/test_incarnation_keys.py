@@ -34,7 +34,7 @@ class TestCommands(AgentsHarness):
     async def test_all_slots_of_an_incarnation_get_its_key(self, identity: Identity) -> None:
         authority = Authority(identity)
         self.hub.tokens.start(authority)
-        keys = []
+        keys, job_keys = [], []
         for slot, node in enumerate(("n0", "n1")):
             stream = self.join(node)
             members = (Member(0, "p0", "n0", 1), Member(1, "p1", "n1", 1))
@@ -43,10 +43,15 @@ class TestCommands(AgentsHarness):
                 Assign(
                     node=node, pod_uid=f"p{slot}", incarnation=3, world_size=2, master_addr="a",
                     master_port=1, hang_seconds=9, role="w", replica=slot, command=(), members=members,
+                    key_uid="owner",
                     **facts,
                 )  # type: ignore[arg-type]
             )  # fmt: skip
-            keys.append(stream.outbox.get_nowait().assignment.key)
+            sent = stream.outbox.get_nowait().assignment
+            keys.append(sent.key)
+            job_keys.append(sent.job_key)
         assert keys == [authority.incarnation_key("u", 3)] * 2
+        assert job_keys == [authority.job_key("owner")] * 2 != [authority.job_key("other")] * 2
+        assert authority.job_key("u") != authority.incarnation_key("u", 3)
         self.hub.commands.send(PickPort("n0", "p0", 4))
         assert not stream.outbox.qsize()

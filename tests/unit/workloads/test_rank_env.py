@@ -38,10 +38,12 @@ def test_a_rank_receives_the_variables_of_torchrun() -> None:
 
 def test_a_rank_finds_the_key_of_its_incarnation_beside_the_socket() -> None:
     socket = "/var/run/convoy/agent.sock"
-    plan = parse_assignment({**MESSAGE, "keyed": True})
+    plan = parse_assignment({**MESSAGE, "keyed": True, "jobKeyed": True})
     found = rank_environment({"CONVOY_SOCKET": socket}, plan, 1, Container(8, "", "/lib"), "/b")
     assert found["CONVOY_KEY_FILE"] == "/var/run/convoy/incarnation.key"
-    assert "CONVOY_KEY_FILE" not in environment({"CONVOY_SOCKET": socket}), "the agent has no key"
+    assert found["CONVOY_JOB_KEY_FILE"] == "/var/run/convoy/job.key"
+    without = environment({"CONVOY_SOCKET": socket})
+    assert not {"CONVOY_KEY_FILE", "CONVOY_JOB_KEY_FILE"} & set(without), "the agent has no key"
 
 
 def test_user_variables_are_kept_except_those_of_the_rank() -> None:

@@ -37,6 +37,8 @@ class Assignment:
     """Number of pods in the incarnation; 0 if the agent has not sent it."""
     keyed: bool = False
     """True if the agent has written the incarnation's key to a file beside the socket."""
+    job_keyed: bool = False
+    """True if the agent has written the job's key to a file beside the socket."""
 
     @property
     def pods(self) -> int:
@@ -83,6 +85,7 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
         replica=int(message.get("replica", 0)),
         slots=int(message.get("slots", 0)),
         keyed=message.get("keyed") is True,
+        job_keyed=message.get("jobKeyed") is True,
     )
     if not assignment.command:
         raise ValueError("the command is empty")
@@ -133,8 +136,10 @@ def rank_environment(
     environment.update(
         own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_HEARTBEAT=heartbeat_path
     )
-    if assignment.keyed and (socket := base.get("CONVOY_SOCKET")):
-        environment["CONVOY_KEY_FILE"] = str(Path(socket).with_name("incarnation.key"))
+    if socket := base.get("CONVOY_SOCKET"):
+        files = {"CONVOY_KEY_FILE": assignment.keyed and "incarnation.key"}
+        files["CONVOY_JOB_KEY_FILE"] = assignment.job_keyed and "job.key"
+        environment |= {name: str(Path(socket).with_name(file)) for name, file in files.items() if file}
     if launch is not None:
         environment.update(_launcher_variables(launch, assignment, local_rank, base))
     return environment

@@ -19,16 +19,19 @@ class KeyUnreadable(RuntimeError):
     """The file with the key is missing or invalid."""
 
 
-def read(environ: Mapping[str, str] = os.environ) -> bytes | None:
-    """Return the key; None outside a cluster, where the variable is not set. Raises KeyUnreadable."""
-    path = environ.get(VARIABLE)
+def read(environ: Mapping[str, str] = os.environ, variable: str = VARIABLE) -> bytes | None:
+    """Return the key in the file that `variable` names; None outside a cluster, where it is not set.
+
+    Raises KeyUnreadable.
+    """
+    path = environ.get(variable)
     if not path:
         return None
     try:
         key = bytes.fromhex(Path(path).read_text("ascii").strip())
     except (OSError, ValueError) as error:
         # The error text of fromhex names a position, never the contents.
-        raise KeyUnreadable(f"{VARIABLE}={path}: the incarnation's key cannot be read: {error}") from None
+        raise KeyUnreadable(f"{variable}={path}: the key cannot be read: {error}") from None
     if len(key) != BYTES:
-        raise KeyUnreadable(f"{VARIABLE}={path}: the incarnation's key has {len(key)} bytes, not {BYTES}")
+        raise KeyUnreadable(f"{variable}={path}: the key has {len(key)} bytes, not {BYTES}")
     return key

@@ -82,4 +82,5 @@ def _assignment(work: Work, slot: Slot, record: IndependentRecord, pod: PodView,
         command=command(job, work.observed.engine, slot),
         members=(Member(0, pod.uid, node, 1),),
         slots=1,
+        key_uid=job.metadata.uid,
     )
