@@ -48,6 +48,8 @@ class PerturbationKind(StrEnum):
     """Deletion of a pod. Magnitude: number of deletions in the run."""
     NODE_LOSS = "NodeLoss"
     """A node disappears. Magnitude: number of nodes. The node agent never injects it."""
+    SPOT_TRACE = "SpotTrace"
+    """Spot nodes come and go, whole zones at once. Magnitude: losses per node-hour."""
     LINK_LIMIT = "LinkLimit"
     """Limited rate of a pod's network. Magnitude: megabits per second."""
     FULL_DISK = "FullDisk"
@@ -123,6 +125,7 @@ PERTURBATIONS: tuple[PerturbationType, ...] = (
         "number of nodes that were lost",
         whole=True,
     ),
+    PerturbationType(PerturbationKind.SPOT_TRACE, "losses per node-hour", 0, 60, 0, _SIMULATED, ""),
     PerturbationType(
         PerturbationKind.LINK_LIMIT,
         "Mbit/s",

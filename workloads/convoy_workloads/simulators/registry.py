@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convoy_workloads.simulators import allocation, autoscaling, dag_scheduling, recovery
+from convoy_workloads.simulators import allocation, autoscaling, dag_scheduling, recovery, spot
 from convoy_workloads.simulators.simulator import Simulator
 
 SIMULATORS: tuple[Simulator, ...] = (
@@ -10,4 +10,5 @@ SIMULATORS: tuple[Simulator, ...] = (
     recovery.SIMULATOR,
     dag_scheduling.SIMULATOR,
     allocation.SIMULATOR,
+    spot.SIMULATOR,
 )  # fmt: skip

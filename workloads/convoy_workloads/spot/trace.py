@@ -154,3 +154,25 @@ def with_notices(
 def node_name(number: int) -> str:
     """Return the name of the place of a node."""
     return f"spot-{number}"
+
+
+def join(first: SpotTrace, second: SpotTrace) -> SpotTrace:
+    """Return one trace after the other. Nodes that are there on both sides of the joint stay."""
+    alive: dict[str, None] = {}
+    for change in first.events:
+        for name in change.vanished:
+            del alive[name]
+        alive |= dict.fromkeys(change.appeared)
+    rest = [change._replace(at=first.seconds + change.at) for change in second.events]
+    following = rest.pop(0).appeared if rest and rest[0].at == first.seconds else ()
+    appeared = tuple(name for name in following if name not in alive)
+    vanished = tuple(name for name in alive if name not in set(following))
+    joint = [Change(first.seconds, appeared, vanished, 0.0)] if appeared or vanished else []
+    nodes = max(first.nodes, second.nodes)
+    return SpotTrace(first.seconds + second.seconds, nodes, (*first.events, *joint, *rest))
+
+
+def steady(nodes: int, seconds: float) -> SpotTrace:
+    """Return a trace whose nodes never vanish."""
+    names = tuple(map(node_name, range(nodes)))
+    return SpotTrace(seconds, nodes, (Change(0.0, names, (), 0.0),) if names else ())

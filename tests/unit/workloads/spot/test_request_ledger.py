@@ -200,7 +200,7 @@ class Driver:
         self.book = self.empty_book()
         self.leases: list[Lease] = []
         self.consumed: list[str] = []
-        """What the trainer has trained on. It goes back with the trainer's weights."""
+        """Ids of the requests that the trainer has used. They go back with the trainer's weights."""
         self.planned: set[str] = set()
         self.saved: list[tuple[dict[str, bytes], list[str], set[str], int]] = []
 

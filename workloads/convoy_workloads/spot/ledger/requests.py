@@ -143,16 +143,16 @@ class RequestLedger:
             return False
         if commit is not None:
             self._save(entry, commit)
-        self._take_back(entry, "surrendered")
+        self._end_lease(entry, "surrendered")
         return True
 
     def revoke(self, worker: str) -> list[str]:
         """Take back every lease of a lost worker. Return the ids of the requests."""
-        return [self._take_back(entry, "revoked") for entry in self._leases.of_worker(worker)]
+        return [self._end_lease(entry, "revoked") for entry in self._leases.of_worker(worker)]
 
     def time_out(self, now: float) -> list[str]:
         """Take back every lease whose deadline has passed. Return the ids of the requests."""
-        return [self._take_back(entry, "timedOut") for entry in self._leases.timed_out(now)]
+        return [self._end_lease(entry, "timedOut") for entry in self._leases.timed_out(now)]
 
     def done(self, lease: Lease, result: Result) -> bool:
         """Record a result. Return True if it is the first one of the request, and the request is open.
@@ -336,7 +336,7 @@ class RequestLedger:
         entry.commit = commit
         self._events["committed"] += 1
 
-    def _take_back(self, entry: Entry, cause: str) -> str:
+    def _end_lease(self, entry: Entry, cause: str) -> str:
         """End the lease of an entry. Return the id of the request."""
         self._events[cause] += 1
         self._leases.remove(entry)
