@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import copy
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
 
 from convoy_workloads.engines.spotlight.iteration import IterationReport
-from convoy_workloads.engines.spotlight.params import Params
+from convoy_workloads.engines.spotlight.params import Cluster, Params
+from convoy_workloads.engines.spotlight.simulated import workers
+from convoy_workloads.engines.spotlight.simulated.availability import lives, trace_of
 from convoy_workloads.engines.spotlight.simulated.run import Run
 from convoy_workloads.runtime.exactness import fingerprint
 from convoy_workloads.spot.ledger.request import RequestKind
+from convoy_workloads.spot.trace import Notices, from_counts, steady
 
 PROBLEM = {"kind": "ring", "prompts": 4, "modes": 4, "width": 8, "pretrainingSteps": 2, "pretrainingBatch": 8}
 STORM = {
     "bootSeconds": 2,
+    "hours": 0.2,
     "coldRegroupSeconds": 5,
-    "zoneUpSeconds": 60,
-    "zoneDownSeconds": 10,
-    "nodeUpSeconds": 20,
-    "nodeDownSeconds": 5,
+    "zoneUpHours": 60 / 3600,
+    "zoneDownHours": 10 / 3600,
+    "nodeUpHours": 20 / 3600,
+    "nodeDownHours": 5 / 3600,
     "noticeSeconds": 3,
     "unnoticed": 0.5,
     "rewardSeconds": 0.5,
@@ -101,21 +105,16 @@ def test_without_spot_nodes_the_loop_goes_on() -> None:
     assert all(one.explored == 0 for one in found)
 
 
-def test_the_loss_of_all_nodes_costs_at_most_a_lease() -> None:
+def test_the_loss_of_all_nodes_costs_at_most_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes vanish without notice. Their requests time out, and the trainers finish them."""
-    cluster = {
-        "unnoticed": 1,
-        "zoneUpSeconds": 40,
-        "zoneDownSeconds": 1e7,
-        "nodeUpSeconds": 1e7,
-        "bootSeconds": 1,
-    }
-    run = Run(params(cluster=cluster, leaseSeconds=10, seed=3))
+    vanishing = from_counts([(0.0, 8), (70.0, 0)], 1e6, Notices(share=0.0))
+    monkeypatch.setattr(workers, "trace_of", lambda cluster, seed: vanishing)
+    run = Run(params(cluster={"bootSeconds": 1}, leaseSeconds=10))
     found = reports(run, 12)
     ends = [one.end for one in found]
     longest = max(later - one for one, later in pairwise(ends))
-    alone = Run(params(cluster={"spot": 0}))
-    ends = [one.end for one in reports(alone, 3)]
+    monkeypatch.setattr(workers, "trace_of", lambda cluster, seed: steady(0, 1e6))
+    ends = [one.end for one in reports(Run(params(cluster={"bootSeconds": 1})), 3)]
     assert run.workers.nodes.counts() == {"started": 8, "running": 0, "ignored": 0}
     assert longest <= ends[2] - ends[1] + 10 + 1
 
@@ -225,3 +224,13 @@ def test_stale_results_never_reach_the_trainer() -> None:
     reports(run)
     assert {age for kind, age in consumed if kind is RequestKind.ROLLOUT} == {0}
     assert {age for kind, age in consumed if kind is RequestKind.EXPLORE} <= {0, 1}
+
+
+@pytest.mark.parametrize("trace", ["g4dn-us-east-1c", "p2-us-east-1"])
+def test_recorded_traces_have_the_number_of_nodes_of_the_cluster(trace: str) -> None:
+    cluster = Cluster.model_validate({"trace": trace, "spot": 6})
+    found = [*lives(trace_of(cluster, 1))]
+    changes = sorted([(one.start, 1) for one in found] + [(one.end, -1) for one in found])
+    assert max(accumulate(change for _, change in changes)) == 6
+    assert all(one.start <= one.notice <= one.end for one in found)
+    assert found != [*lives(trace_of(cluster, 2))]

@@ -14,6 +14,7 @@ from convoy_crds.meta import Model
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
+Hours = Annotated[float, Field(gt=0, le=10_000)]
 Price = Annotated[float, Field(ge=0, le=1_000_000)]
 TrainOn = Literal["fresh", "explored"]
 Selection = Literal["fullSeed", "initialLatent", "none"]
@@ -107,20 +108,26 @@ class Cluster(Model):
     """On-demand accelerators. They train, and sample while nothing trains."""
     spot: Annotated[int, Field(ge=0, le=64)] = 8
     """Most spot nodes at a time, with one accelerator each. 0 for none."""
-    trace: Literal["zones", "steady"] = "zones"
-    """`zones`: nodes of a zone come and go together, and also alone. `steady`: all nodes stay."""
-    zone_up_seconds: Annotated[float, Field(gt=0, le=1e7)] = 10_800.0
-    """Mean time for which the zone has capacity."""
-    zone_down_seconds: Annotated[float, Field(gt=0, le=1e7)] = 2700.0
-    """Mean time for which the zone has none."""
-    node_up_seconds: Annotated[float, Field(gt=0, le=1e7)] = 9000.0
+    trace: Literal["model", "steady", "g4dn-us-east-1c", "p2-us-east-1"] = "model"
+    """`model`: the nodes of a zone come and go together, and also alone, with the times below. `steady`: all
+    nodes stay. Other names: a recorded trace, from a random moment on.
+    """
+    hours: Hours = 168.0
+    """Length of the model's trace. After its end there are no spot nodes."""
+    zones: Annotated[int, Field(ge=1, le=16)] = 1
+    """Number of zones. The nodes are spread evenly over them."""
+    zone_up_hours: Hours = 3.0
+    """Mean time for which a zone has capacity."""
+    zone_down_hours: Hours = 0.75
+    """Mean time for which it has none."""
+    node_up_hours: Hours = 2.5
     """Mean time until a node alone is lost."""
-    node_down_seconds: Annotated[float, Field(gt=0, le=1e7)] = 1440.0
+    node_down_hours: Hours = 0.4
     """Mean time until a lost node is replaced."""
     notice_seconds: Seconds = 30.0
     """Time between the notice and the end of a node."""
     unnoticed: Share = 0.2
-    """Share of the nodes that end without notice."""
+    """Share of the losses without notice."""
     boot_seconds: Seconds = 60.0
     """Time from the start of a node until its worker runs."""
     pull_seconds: Seconds = 2.0

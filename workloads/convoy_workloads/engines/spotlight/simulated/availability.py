@@ -1,21 +1,16 @@
-"""The spot nodes of the simulated cluster: when they start, get notice, and end.
-
-Capacity has two levels. The zone is on or off, and takes all nodes with it. While it is on, each node also
-comes and goes alone. Real losses are correlated in this way.
-"""
+"""The spot nodes of the simulated cluster: when they start, get notice, and end."""
 
 from __future__ import annotations
 
-import heapq
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from convoy_workloads.engines.spotlight.params import Cluster
-
-LEAST_SECONDS = 1.0
-"""Shortest time for which a zone or a node stays on or off."""
+from convoy_workloads.spot.availability import Availability
+from convoy_workloads.spot.trace import SECONDS_PER_HOUR, Notices, SpotTrace, join, steady
+from convoy_workloads.spot.trace_csv import SHIPPED
+from convoy_workloads.spot.trace_csv import trace_of as counts_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,38 +24,46 @@ class NodeLife:
     end: float
 
 
-def lives(cluster: Cluster, seed: int) -> Iterator[NodeLife]:
-    """Yield the nodes in the order of their starts, without end."""
+def trace_of(cluster: Cluster, seed: int) -> SpotTrace:
+    """Return the trace of the cluster's spot nodes."""
     if cluster.trace == "steady":
-        yield from (
-            NodeLife(f"spot-{slot}-0", 0.0, float("inf"), float("inf")) for slot in range(cluster.spot)
-        )
-        return
-    yield from heapq.merge(
-        *(_slot(cluster, seed, slot) for slot in range(cluster.spot)), key=lambda one: one.start
-    )
+        return steady(cluster.spot, cluster.hours * SECONDS_PER_HOUR)
+    notices = Notices(cluster.notice_seconds, 1 - cluster.unnoticed)
+    if cluster.trace == "model":
+        hours = (cluster.zone_up_hours, cluster.zone_down_hours)
+        model = Availability(*hours, cluster.node_up_hours, cluster.node_down_hours)
+        return model.trace(cluster.spot, cluster.zones, cluster.hours, seed, notices)
+    return _recorded(cluster, notices, seed)
 
 
-def _zone(cluster: Cluster, seed: int) -> Iterator[tuple[float, float]]:
-    """Yield the times at which the zone has capacity."""
-    random = np.random.default_rng((seed, 0))
-    start = 0.0
-    while True:
-        end = start + max(LEAST_SECONDS, random.exponential(cluster.zone_up_seconds))
-        yield start, end
-        start = end + max(LEAST_SECONDS, random.exponential(cluster.zone_down_seconds))
+def _recorded(cluster: Cluster, notices: Notices, seed: int) -> SpotTrace:
+    """Return a recorded trace with the cluster's number of nodes. It begins at a random moment, and its
+    beginning follows its end.
+    """
+    counts = SHIPPED[cluster.trace].counts()
+    most = max(count for _, count in counts)
+    scaled = [(at, round(count * cluster.spot / most)) for at, count in counts]
+    whole = counts_trace(scaled, notices, seed)
+    length = whole.seconds
+    start = random.Random(f"{seed}/spotlight/start").uniform(0, length)  # noqa: S311 - must be repeatable
+    return join(whole.window(start, length - start), whole.window(0, start))
 
 
-def _slot(cluster: Cluster, seed: int, slot: int) -> Iterator[NodeLife]:
-    """Yield the nodes of one slot, one after another."""
-    random = np.random.default_rng((seed, 1 + slot))
-    number = 0
-    for opened, closed in _zone(cluster, seed):
-        start = opened
-        while start < closed:
-            end = min(closed, start + max(LEAST_SECONDS, random.exponential(cluster.node_up_seconds)))
-            warned = random.random() >= cluster.unnoticed
-            notice = max(start, end - cluster.notice_seconds) if warned else end
-            yield NodeLife(f"spot-{slot}-{number}", start, notice, end)
-            number += 1
-            start = end + max(LEAST_SECONDS, random.exponential(cluster.node_down_seconds))
+def lives(trace: SpotTrace) -> Iterator[NodeLife]:
+    """Yield the nodes of a trace in the order of their starts."""
+    yield from sorted(_lives(trace), key=lambda one: one.start)
+
+
+def _lives(trace: SpotTrace) -> Iterator[NodeLife]:
+    alive: dict[str, float] = {}
+    started: dict[str, int] = {}
+    for change in trace.changes():
+        for name in change.vanished:
+            start = alive.pop(name)
+            notice = max(start, change.at - change.notice_seconds)
+            yield NodeLife(f"{name}-{started[name]}", start, notice, change.at)
+        for name in change.appeared:
+            alive[name] = change.at
+            started[name] = started.get(name, 0) + 1
+    forever = float("inf")
+    yield from (NodeLife(f"{name}-{started[name]}", start, forever, forever) for name, start in alive.items())

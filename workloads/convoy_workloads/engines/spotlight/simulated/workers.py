@@ -11,7 +11,7 @@ from convoy_crds.spot_prices import PriceSchedule
 from convoy_workloads.engines.spotlight.learning.grpo import UpdateReport
 from convoy_workloads.engines.spotlight.learning.policy import Policy
 from convoy_workloads.engines.spotlight.params import Algorithm, Cluster, Systems
-from convoy_workloads.engines.spotlight.simulated.availability import NodeLife, lives
+from convoy_workloads.engines.spotlight.simulated.availability import NodeLife, lives, trace_of
 from convoy_workloads.engines.spotlight.simulated.compute import Compute
 from convoy_workloads.engines.spotlight.simulated.events import Clock, Event, EventKind
 from convoy_workloads.engines.spotlight.simulated.group import Costs, Group
@@ -62,6 +62,7 @@ class SimulatedWorkers:
         prices = PriceSchedule.constant(cluster.spot_price, cluster.on_demand_price)
         self.nodes = NodeLedger({Capacity.SPOT: prices})
         self.layout = Layout(setting.params, setting.systems, self._costs, self._clock, self.nodes)
+        self.trace = trace_of(cluster, setting.seed)
         self._lives: Iterator[NodeLife] = iter(())
         self._begun = 0
         """Number of nodes that have started."""
@@ -320,7 +321,7 @@ class SimulatedWorkers:
         return group if group is not None and group.token == event.token else None
 
     def _restart_lives(self, begun: int) -> None:
-        self._lives = lives(self._setting.cluster, self._setting.seed)
+        self._lives = lives(self.trace)
         self._begun = begun
         for _ in range(begun):
             next(self._lives)
