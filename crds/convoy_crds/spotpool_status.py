@@ -77,6 +77,11 @@ class NoticeState(StrEnum):
     WITHDRAWN = "Withdrawn"
     """All sources withdrew the notice before the deadline. The node gets pods again."""
 
+    @property
+    def holds(self) -> bool:
+        """Return True if the notice is still believed."""
+        return self in (NoticeState.NOTICED, NoticeState.DRAINING)
+
 
 class PriceStatus(StatusModel):
     """The price of a spot node at the latest reconcile."""

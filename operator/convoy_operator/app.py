@@ -347,6 +347,7 @@ class Operator:
         show_serving(self.metrics, (raw.get("status") or {} for raw in servers if serves(raw)))
         trials = self.cache.objects(experiment.KIND) if self.leads else ()
         self.metrics.experiments.show(one.status for one in trials)
+        self.metrics.spot.show(self.reader.all(spotpool.KIND) if self.leads else (), datetime.now(UTC))
         engines = self.cache.objects(engine.KIND)
         show_engine_metrics(self.metrics, (one.raw for one in engines), counted)
         show_fleet(

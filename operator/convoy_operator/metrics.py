@@ -29,6 +29,7 @@ from convoy_crds.trainingjob_status import Phase
 from convoy_operator.autoscaler_metrics import AutoscalerMetrics
 from convoy_operator.experiment_metrics import ExperimentMetrics
 from convoy_operator.independent_metrics import IndependentMetrics
+from convoy_operator.spot_metrics import SpotMetrics
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _RECOVERY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -56,12 +57,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.build_info = Gauge(
-            "convoy_build_info",
-            "Always 1; the labels are the versions of the operator and of Python.",
-            ["version", "python"],
-            registry=self.registry,
-        )
+        text = "Always 1; the labels are the versions of the operator and of Python."
+        self.build_info = Gauge("convoy_build_info", text, ["version", "python"], registry=self.registry)
         self.build_info.labels(version, platform.python_version()).set(1)
         self._process(controllers)
         self._hub()
@@ -70,6 +67,7 @@ class Metrics:
         self.independent = IndependentMetrics(self.registry)
         self.autoscaler = AutoscalerMetrics(self.registry)
         self.experiments = ExperimentMetrics(self.registry)
+        self.spot = SpotMetrics(self.registry)
         self._guard()
 
     def _process(self, controllers: Sequence[Controller[Any]]) -> None:

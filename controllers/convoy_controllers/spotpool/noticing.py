@@ -30,8 +30,6 @@ WITHDRAWN_SECONDS = 30.0
 """Seconds without any source after which a notice counts as withdrawn. A new leader of the operator gets the
 agents' reports again within this time.
 """
-OPEN = (NoticeState.NOTICED, NoticeState.DRAINING)
-"""States of a notice that still holds."""
 _ORDER = (NoticeKind.REBALANCE, NoticeKind.REMOVAL, NoticeKind.PREEMPTION)
 
 
@@ -63,7 +61,7 @@ def merge(
         if new is None:
             continue
         new = _advanced(new, node, spec, now)
-        if new.state in OPEN and (old is None or old.state not in OPEN or old.kind is not new.kind):
+        if new.state.holds and (old is None or not old.state.holds or old.kind is not new.kind):
             opened.append(new)
         if new.state is NoticeState.FALSE_ALARM and (old is None or old.state is not NoticeState.FALSE_ALARM):
             false.append(new)
@@ -74,13 +72,13 @@ def merge(
 def closes_node(notice: NodeNotice, settings: NoticeSettings) -> bool:
     """Return True if the noticed node must get no more pods."""
     if notice.kind is NoticeKind.REBALANCE:
-        return notice.state in OPEN and settings.rebalance is Rebalance.CORDON
-    return notice.state in OPEN
+        return notice.state.holds and settings.rebalance is Rebalance.CORDON
+    return notice.state.holds
 
 
 def bounded(present: Iterable[NodeNotice], past: Iterable[NodeNotice]) -> list[NodeNotice]:
     """Return the notices for the status: those about present nodes first, then the latest others."""
-    live = sorted(present, key=lambda one: (one.state not in OPEN, -one.at.timestamp(), one.node))
+    live = sorted(present, key=lambda one: (not one.state.holds, -one.at.timestamp(), one.node))
     gone = sorted(past, key=lambda one: -one.at.timestamp())
     return [*live, *gone][:MAX_NOTICES]
 
@@ -92,7 +90,7 @@ def _after(
     if old is None:
         return _opened(node, present, settings, now)
     sources = {one.source for one in present}
-    if old.state not in OPEN:
+    if not old.state.holds:
         fresh = [one for one in present if one.source not in old.sources]
         if fresh:
             return _opened(node, fresh, settings, now)
@@ -144,7 +142,7 @@ def _deadline(seconds: float, now: datetime) -> datetime:
 
 def _advanced(notice: NodeNotice, node: Node, spec: SpotPoolSpec, now: datetime) -> NodeNotice:
     """Return the notice in the state that it has reached at `now`."""
-    if notice.state not in OPEN:
+    if not notice.state.holds:
         return notice
     silent = notice.silent_since
     if silent is not None and (now - silent).total_seconds() >= WITHDRAWN_SECONDS:

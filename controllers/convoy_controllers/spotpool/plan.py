@@ -148,7 +148,7 @@ def _counts(
     open_ = {
         one.node_uid: one.state
         for one in status.notices
-        if one.state in noticing.OPEN and one.kind is not NoticeKind.REBALANCE
+        if one.state.holds and one.kind is not NoticeKind.REBALANCE
     }
     counts = SpotNodes(gone=observed.pool.status.nodes.gone + len(left), on_demand=len(observed.on_demand))
     for record in followed.records:

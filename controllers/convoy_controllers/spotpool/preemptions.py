@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from convoy_controllers.spotpool.node_records import NodeEnd
-from convoy_controllers.spotpool.noticing import OPEN
 from convoy_crds.spotpool_status import (
     MAX_SAMPLES,
     NodeNotice,
@@ -37,7 +36,7 @@ def departures(ends: Iterable[NodeEnd], notices: Iterable[NodeNotice], now: date
     """Return the nodes that have left. A node that was cordoned, or that a controller announced to remove,
     was removed on purpose.
     """
-    open_ = {(one.node_uid, one.boot_id): one for one in notices if one.state in OPEN}
+    open_ = {(one.node_uid, one.boot_id): one for one in notices if one.state.holds}
     found = []
     for end in ends:
         record = end.record

@@ -119,6 +119,11 @@ def serving(reason: str, instance: str = OPERATOR) -> str:
     return f'convoy_serving_jobs_need_attention{{{instance},reason="{reason}"}}'
 
 
+def spot(reason: str, instance: str = OPERATOR) -> str:
+    """Return the series of the SpotPools with a reason."""
+    return f'convoy_spot_pools_need_attention{{{instance},reason="{reason}"}}'
+
+
 CASES = {
     "ConvoyLeaderAbsent": Case(
         {f"convoy_leader{{{OPERATOR}}}": "1x50 0x450", 'convoy_leader{instance="op-2"}': "0x500"},
@@ -341,6 +346,15 @@ CASES = {
             "another reason": {**LEADS, serving("ReplicaFailed"): "1x500"},
         },
         {"reason": "ModelMissing"},
+    ),
+    "ConvoySpotPoolNeedsAttention": Case(
+        {**LEADS, spot("PriceStale"): "1x500"},
+        {
+            "none": {**LEADS, spot("PriceStale"): "0x500"},
+            "for a moment": {**LEADS, spot("PriceStale"): "0x59 1x440"},
+            "a standby's series": {**LEADS, spot("PriceStale", STANDBY): "1x500"},
+        },
+        {"reason": "PriceStale"},
     ),
     "ConvoyGoodputLow": Case(
         goodput(30, 30),

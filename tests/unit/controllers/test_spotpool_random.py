@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controllers.spot_cluster import SpotCluster, make_pool
 
-from convoy_controllers.spotpool.noticing import OPEN
 from convoy_crds.spotpool_status import MAX_NOTICES, NoticeKind, NoticeSource
 
 NAMES = ("a", "b", "c")
@@ -111,7 +110,7 @@ class Life:
             assert counts.total + counts.removals == self.ended
             assert counts.total == counts.with_notice + counts.without_notice
         assert len(status.notices) <= MAX_NOTICES
-        keys = [(one.node_uid, one.boot_id) for one in status.notices if one.state in OPEN]
+        keys = [(one.node_uid, one.boot_id) for one in status.notices if one.state.holds]
         assert len(keys) == len(set(keys))
         present = {one.uid for one in cluster.nodes.values()}
         assert {uid for uid, _ in keys} <= present
