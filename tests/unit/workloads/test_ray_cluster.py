@@ -48,10 +48,11 @@ def test_a_store_that_ray_would_refuse_is_refused() -> None:
 def test_the_token_depends_on_the_jobs_key_and_only_the_user_reads_it(tmp_path: Path) -> None:
     key = tmp_path / "job.key"
     key.write_text("ab" * 32 + "\n")
-    found = token.write(tmp_path, token.job_key({token.KEY_VARIABLE: str(key)}))
+    folder = tmp_path / "ray" / "files"
+    found = token.write(folder, token.job_key({token.KEY_VARIABLE: str(key)}))
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     assert found.read_text() == token.derive(b"\xab" * 32) != token.derive(b"\xac" * 32)
-    assert token.write(tmp_path, b"\xac" * 32).read_text() == token.derive(b"\xac" * 32)
+    assert token.write(folder, b"\xac" * 32).read_text() == token.derive(b"\xac" * 32)
 
 
 def test_without_a_key_there_is_no_cluster(tmp_path: Path) -> None:

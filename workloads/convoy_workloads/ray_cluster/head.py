@@ -44,7 +44,6 @@ class Head:
                 "ray was imported before its settings were made, so it would connect without a token: create "
                 "the Head before the first `import ray`"
             )
-        folder.mkdir(parents=True, exist_ok=True)
         self.settings = NodeSettings(address, address, folder, token.write(folder, key), store_bytes, slots=0)
         self._process = NodeProcess(self.settings, base)
         # The driver must have the same settings as the head. Ray reads them when it is imported.

@@ -40,7 +40,11 @@ def derive(key: bytes) -> str:
 
 
 def write(folder: Path, key: bytes) -> Path:
-    """Write the token to a file in `folder` that only this user can read. Return the file's path."""
+    """Write the token to a file in `folder` that only this user can read. Return the file's path.
+
+    Creates the folder if it does not exist.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "token"
     partial = path.with_name("token.new")
     partial.unlink(missing_ok=True)

@@ -1,0 +1,178 @@
+"""The workers of a job on real nodes, as the loop sees them (`spotlight/workers.py`).
+
+The loop's thread alone uses the ledger. While it polls, it answers the calls of workers, takes back the
+leases of lost ones, and starts workers on nodes that have come. The update runs in a thread beside it. No
+call waits for a worker without a deadline.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from convoy_workloads.engines.spotlight.learning.grpo import UpdateReport
+from convoy_workloads.engines.spotlight.learning.policy import Policy
+from convoy_workloads.engines.spotlight.live.cluster import Cluster, LocalWorker
+from convoy_workloads.engines.spotlight.live.lease_service import LeaseService
+from convoy_workloads.engines.spotlight.live.weights import KEPT, vector_of
+from convoy_workloads.engines.spotlight.workers import Finished
+from convoy_workloads.spot.ledger.request import Request
+from convoy_workloads.spot.ledger.requests import RequestLedger
+
+TICK_SECONDS = 0.02
+"""Longest wait for a call of a spot worker, before the worker in this process gets its answers."""
+RECONCILE_SECONDS = 0.5
+"""Seconds between two looks for nodes that have come or gone."""
+SMOOTHING = 0.5
+"""Weight of the last update's time in the prediction of the next one."""
+
+
+class BackgroundUpdate:
+    """An update of the policy in a thread."""
+
+    def __init__(self, update: Callable[[], UpdateReport], predicted_end: float) -> None:
+        self.predicted_end = predicted_end
+        self._update = update
+        self._report: UpdateReport | None = None
+        self._error: BaseException | None = None
+        self._began = time.monotonic()
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="update", daemon=True)
+        self._thread.start()
+
+    def report(self) -> UpdateReport | None:
+        """Return the figures of the update; None while it runs. Raises the update's error."""
+        if self._thread.is_alive():
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._report
+
+    def ended(self) -> bool:
+        """Return True if the update has ended, in whatever way."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._report = self._update()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.seconds = time.monotonic() - self._began
+
+
+class LiveWorkers:
+    """The workers. All methods are called by the loop's thread."""
+
+    def __init__(
+        self,
+        ledger: RequestLedger,
+        cluster: Cluster,
+        on_demand: LocalWorker,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Serve `ledger` to the workers of `cluster` and to the worker in this process, `on_demand`."""
+        self._ledger = ledger
+        self._cluster = cluster
+        self._on_demand = on_demand
+        self._clock = clock
+        self._stored: dict[int, Any] = {}
+        self._vectors: dict[int, Any] = {}
+        self.service = LeaseService(ledger, clock, self._stored.get)
+        self._own = LeaseService(ledger, clock, self._vectors.get)
+        self._training: BackgroundUpdate | None = None
+        self._update_seconds = 1.0
+        self._reconciled = 0.0
+        self.losses = 0
+        """Number of workers that were lost or drained."""
+
+    # The loop's interface
+
+    def now(self) -> float:
+        """Return the Unix time."""
+        return self._clock()
+
+    def publish(self, version: int, policy: Policy) -> None:
+        """Store the weights of a version, once for all workers."""
+        vector = vector_of(policy)
+        self._vectors[version], self._stored[version] = vector, self._cluster.store(vector)
+        for kept in (self._vectors, self._stored):
+            for old in sorted(kept)[:-KEPT]:
+                del kept[old]
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Plan requests in the ledger."""
+        self._ledger.plan(requests)
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        """End requests that are no longer needed. A worker drops them at its next commit."""
+        self._ledger.supersede(ids)
+
+    def train(self, update: Callable[[], UpdateReport], samples: int) -> BackgroundUpdate:
+        """Start an update. The worker in this process pauses meanwhile."""
+        self._own.pause(self._on_demand.name)
+        self._training = BackgroundUpdate(update, self.now() + self._update_seconds)
+        return self._training
+
+    def poll(self, until: float) -> list[Finished]:
+        """Serve the workers until a request or the update has ended, at most until a time."""
+        while True:
+            self._serve()
+            ended = self._settle_training()
+            found = self._take_finished()
+            if found or ended or self.now() >= until:
+                return found
+
+    def groups(self) -> int:
+        """Return the number of groups of spot workers."""
+        return self._cluster.groups()
+
+    # Serving
+
+    def serve(self, seconds: float) -> None:
+        """Serve the workers for some time. Their results wait for the next `poll`."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._serve()
+
+    def close(self, seconds: float = 5.0) -> None:
+        """End the worker in this process. It may surrender its leases for at most `seconds`."""
+        self._on_demand.stop()
+        end = time.monotonic() + seconds
+        while not self._on_demand.join(0.0) and time.monotonic() < end:
+            self._serve()
+
+    def _serve(self) -> None:
+        self._reconcile()
+        own = self._on_demand.mailbox.collect(0.0)
+        self._on_demand.mailbox.answer({one.number: self._own.handle(one.worker, one.message) for one in own})
+        if calls := self._cluster.collect(TICK_SECONDS):
+            self._cluster.answer({one.number: self.service.handle(one.worker, one.message) for one in calls})
+
+    def _reconcile(self) -> None:
+        if time.monotonic() - self._reconciled < RECONCILE_SECONDS:
+            return
+        self._reconciled = time.monotonic()
+        self._ledger.time_out(self._clock())
+        for name in self._cluster.reconcile():
+            self.losses += 1
+            self.service.remove(name)
+        for name in self._cluster.draining():
+            self.service.pause(name)
+
+    def _settle_training(self) -> bool:
+        """Return True if an update has ended since the last call."""
+        if self._training is None or not self._training.ended():
+            return False
+        self._update_seconds += SMOOTHING * (self._training.seconds - self._update_seconds)
+        self._training = None
+        self._own.resume(self._on_demand.name)
+        return True
+
+    def _take_finished(self) -> list[Finished]:
+        taken = [*self.service.finished, *self._own.finished]
+        self.service.finished.clear()
+        self._own.finished.clear()
+        return [Finished(request, float(result.payload["reward"])) for request, result in taken]
