@@ -118,6 +118,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
             Reasons.INDEPENDENT_RUNNING,
             Reasons.INDEPENDENT_WAITING,
             Reasons.INDEPENDENT_BELOW_MINIMUM,
+            Reasons.INDEPENDENT_NOT_STARTING,
             Reasons.INDEPENDENT_GIVEN_UP,
             Reasons.INDEPENDENT_REFUSED,
         ),

@@ -41,6 +41,7 @@ REASONS = frozenset(
         Reasons.FENCING_ANSWERED,
         # These reasons mean that Independent pods are missing.
         Reasons.INDEPENDENT_BELOW_MINIMUM,
+        Reasons.INDEPENDENT_NOT_STARTING,
         Reasons.INDEPENDENT_GIVEN_UP,
         Reasons.INDEPENDENT_REFUSED,
         # These reasons mean that the job's state is not saved as the spec asks.

@@ -18,6 +18,11 @@ class IndependentReasons:
         "process group runs on: {why}",
         warning=True,
     )
+    INDEPENDENT_NOT_STARTING = Reason(
+        "IndependentNotStarting",
+        "pods of role {role} do not start, and the process group runs on: {why}",
+        warning=True,
+    )
     INDEPENDENT_GIVEN_UP = Reason(
         "IndependentGivenUp",
         "Convoy no longer starts {pods}: {why}. The process group runs on; correct the cause, then change "

@@ -391,7 +391,7 @@ SHAPES = {
             ],
             "checkpoint": {"interval": "20s", "tiers": {"local": {}, "peer": {}}},
         },
-        Program(total_steps=200),
+        Program(total_steps=2000, independent_seconds=300.0),
         capacity=2,
     ),
     "all pods anew": Shape({"recovery": {"inPlace": False, "maxIdenticalErrors": 0}}, capacity=2),

@@ -212,6 +212,29 @@ def test_pods_without_a_node_hold_nothing_up() -> None:
     assert toy.condition["Scheduled"][0] == "True" and toy.condition["Running"][0] == "True"
 
 
+def test_a_pod_that_cannot_start_is_reported_although_none_is_needed() -> None:
+    toy = make_cluster()
+    toy.lose(FIRST).step()
+    toy.pod(FIRST, waiting_reason="ImagePullBackOff", waiting_container="worker", image="typo", node="node-0")
+    toy.step()
+    assert toy.condition["IndependentReady"] == ("False", "IndependentNotStarting")
+    message = next(one.message for one in toy.job.status.conditions if one.type == "IndependentReady")
+    assert "role rollout" in message and "typo" in message
+    assert toy.job.status.phase is Phase.RUNNING and toy.job.status.reason == "Training"
+
+
+def test_a_step_of_the_group_proves_that_a_node_is_alive() -> None:
+    toy = make_cluster()
+    node = toy.pods["job-worker-1"].node or ""
+    near = [name for name in ALL if toy.pods[name].node == node]
+    assert near, "the case needs an Independent pod beside a worker"
+    uids = {name: toy.pods[name].uid for name in near}
+    toy.wait(20.0).silence(node, 6.0).train(5)
+    made = toy.step()
+    assert not any(isinstance(one, Delete) for one in made.children)
+    assert {name: toy.pods[name].uid for name in near} == uids
+
+
 def test_a_refused_pod_is_reported_with_its_field() -> None:
     toy = make_cluster()
     before = group(toy)

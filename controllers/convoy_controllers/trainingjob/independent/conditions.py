@@ -45,7 +45,7 @@ def _condition(work: Work) -> tuple[bool | None, Reason, str]:
         return False, *found
     if not work.draft.status.formed:
         return None, Reasons.INDEPENDENT_WAITING, Reasons.INDEPENDENT_WAITING.message
-    if found := _below_minimum(work):
+    if found := _below_minimum(work) or _not_starting(work):
         return False, *found
     roles = {role.name: role for role in work.draft.status.roles}
     counts = []
@@ -78,6 +78,28 @@ def _given_up(work: Work) -> tuple[Reason, str] | None:
     more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     pods = ", ".join(name for name, _ in found[:MAX_NAMED]) + more
     return Reasons.INDEPENDENT_GIVEN_UP, Reasons.INDEPENDENT_GIVEN_UP.format(pods=pods, why=found[0][1].why)
+
+
+def _not_starting(work: Work) -> tuple[Reason, str] | None:
+    """Return reason and message if a pod does not start for a reason that waiting does not heal. A pod
+    without a node is no such case: Convoy runs as many pods as find one.
+    """
+    for name in work.roles:
+        layout = [slot for slot in work.layout if slot.role == name and not _ended(work, slot)]
+        present = [work.own[slot.pod] for slot in layout if slot.pod in work.own]
+        found = (
+            waiting.refused(work.observed, layout)
+            or waiting.broken(present)
+            or waiting.warned(work.observed, present, work.observed.slots)
+        )
+        if found is not None:
+            reason = Reasons.INDEPENDENT_NOT_STARTING
+            return reason, reason.format(role=name, why=found.message)
+    return None
+
+
+def _ended(work: Work, slot: Slot) -> bool:
+    return work.records[slot.role, slot.replica].ending is not None
 
 
 def _below_minimum(work: Work) -> tuple[Reason, str] | None:

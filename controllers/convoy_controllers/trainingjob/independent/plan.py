@@ -12,6 +12,7 @@ from datetime import datetime
 
 from convoy_controllers.children import delete_pod
 from convoy_controllers.plan import Plan
+from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.independent import assignments, conditions, records, spot, steps, work
 from convoy_controllers.trainingjob.independent.drain import clear, drained
 from convoy_controllers.trainingjob.independent.scope import Parts
@@ -33,7 +34,8 @@ def extend(made: Plan, parts: Parts, draft: Draft, now: datetime) -> Plan:
         return replace(
             made, status=draft.stored(), children=(*made.children, *drained(observed, observed.pods))
         )
-    found = work.start(observed, draft, now)
+    # A step of the group can prove that a node is alive, so the group's observation decides.
+    found = work.start(observed, draft, nodes.lost(parts.members), now)
     granted = spot.grants(found)
     if status.phase in (None, Phase.PENDING):
         _give_back(found)

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from convoy_controllers.children import Child, Delete
 from convoy_controllers.commands import Command, MemberAddress
-from convoy_controllers.liveness.lost_nodes import why_lost
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
@@ -52,8 +51,10 @@ class Work:
         return self.roles[role].budget or Budget()
 
 
-def start(observed: Observed, draft: Draft, now: datetime) -> Work:
-    """Return the work of one reconcile, with the records that the status has."""
+def start(observed: Observed, draft: Draft, lost: Mapping[str, str], now: datetime) -> Work:
+    """Return the work of one reconcile, with the records that the status has. `lost` has the reason why each
+    lost node is lost, by name of the node.
+    """
     job, status = observed.job, draft.status
     layout = independent_slots(job)
     known = {(one.role, one.replica): one for one in status.internal.independent}
@@ -65,7 +66,7 @@ def start(observed: Observed, draft: Draft, now: datetime) -> Work:
         draft=draft,
         now=now,
         own={pod.name: pod for pod in observed.pods if pod.owner_uid == job.metadata.uid},
-        lost={name: why for name, node in observed.nodes.items() if (why := why_lost(node, ()))},
+        lost=lost,
         layout=layout,
         roles=roles,
         incarnation=max([status.internal.independent_incarnation, *seen]),
