@@ -23,6 +23,7 @@ from convoy_crds.kinds import KINDS
 from convoy_crds.meta import Model
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.servingjob import ServingJob
+from convoy_crds.spotpool import SpotPool
 from convoy_crds.trainingjob import TrainingJob
 
 M = TypeVar("M", bound=Model)
@@ -54,6 +55,7 @@ class Client:
     health_sweeps: Writable[HealthSweep]
     hardware_classes: Deletable[HardwareClass]
     node_healths: NodeHealths
+    spot_pools: Writable[SpotPool]
 
     def __init__(
         self,

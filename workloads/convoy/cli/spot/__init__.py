@@ -1,0 +1,1 @@
+"""The commands of `convoy spot`, which show spot nodes, their cost and their use."""
