@@ -24,7 +24,7 @@ from pathlib import Path
 from convoy_workloads.launcher import proc
 from convoy_workloads.ray_cluster import notice, private, token
 from convoy_workloads.ray_cluster.process import NodeFailed, NodeProcess, own_address, reachable
-from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, NodeSettings
+from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, NodeSettings, environment
 from convoy_workloads.runtime.log import log_line
 
 MEMBERS_FILE = "CONVOY_MEMBERS_FILE"
@@ -108,6 +108,8 @@ class Worker:
             options.store_bytes,
             options.slots,
         )
+        # Ray's client in this process needs the same settings. It reads them when it is imported, in `drain`.
+        os.environ.update(environment(settings, {}))
         node = NodeProcess(settings, self._environment)
         node.start()
         self._failures = 0

@@ -272,7 +272,7 @@ class RayCluster:
     def _start(self, node: WorkerNode, slot: int) -> str:
         name = _name(node, slot)
         self._starts[name] += 1
-        actor = on_node(SpotActor, node.id, max_concurrency=8)
+        actor = on_node(SpotActor, node.id, max_concurrency=8, slots=1)
         handle = actor.remote(name, self._exchange, self.recipe)
         self.running[name] = Running(node.id, handle, handle.run.remote())
         return name
@@ -286,13 +286,16 @@ class RayCluster:
         return over
 
 
-def on_node(kind: Callable[..., Any], node_id: str, max_concurrency: int) -> Any:
-    """Return the actor class `kind` for one node."""
+def on_node(kind: Callable[..., Any], node_id: str, max_concurrency: int, slots: int = 0) -> Any:
+    """Return the actor class `kind` for one node. `slots`: number of the node's slots that an actor takes.
+
+    A worker takes one. A node whose actors take none is idle for Ray, which ends it as soon as it drains.
+    """
     import ray  # noqa: PLC0415
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
 
     place = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": max_concurrency}
+    options = {"num_cpus": slots, "max_restarts": 0, "max_concurrency": max_concurrency}
     return ray.remote(scheduling_strategy=place, **options)(kind)
 
 

@@ -1,0 +1,108 @@
+"""The driver of test_cluster.py. It runs beside the head, and prints what it has seen as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from convoy_workloads.ray_cluster import notice, token
+from convoy_workloads.ray_cluster.head import Head, WorkerNode
+from convoy_workloads.ray_cluster.outcomes import Lost, Unavailable, Value, outcome
+
+
+class Part:
+    def address(self) -> str:
+        import ray
+
+        return str(ray.util.get_node_ip_address())
+
+    def uid(self) -> int:
+        return os.getuid()
+
+    def notice(self) -> float | None:
+        return notice.deadline()
+
+    def big(self) -> Any:
+        import numpy as np
+        import ray
+
+        return ray.put(np.ones(300_000))
+
+    def sleep(self, seconds: float) -> str:
+        time.sleep(seconds)
+        return "awake"
+
+
+def on(node: WorkerNode) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    place = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    return ray.remote(num_cpus=1, scheduling_strategy=place)(Part).remote()
+
+
+def say(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def heard() -> dict[str, Any]:
+    """Return the next line of the test."""
+    found: dict[str, Any] = json.loads(sys.stdin.readline())
+    return found
+
+
+def seconds_until(check: Any, limit: float) -> float:
+    began = time.monotonic()
+    while not check():
+        if time.monotonic() - began > limit:
+            return float("inf")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def main() -> None:
+    address, folder = sys.argv[1], Path(sys.argv[2])
+    with Head(address, folder, token.job_key()) as head:
+        say(head=True)
+        assert seconds_until(lambda: len(head.worker_nodes()) == 2, 300) < 300
+        first, second = head.worker_nodes()
+        actors = {node.address: on(node) for node in (first, second)}
+        say(
+            addresses=[outcome(one.address.remote(), 120).value for one in actors.values()],  # type: ignore[union-attr]
+            uids=[outcome(one.uid.remote(), 120).value for one in actors.values()],  # type: ignore[union-attr]
+        )
+        # A killed node: the call in flight and the object on it are lost, and say so within seconds.
+        doomed, calm = actors[second.address], actors[first.address]
+        held = outcome(doomed.big.remote(), 60)
+        assert isinstance(held, Value)
+        flight = doomed.sleep.remote(60)
+        say(kill=second.address)
+        heard()
+        began = time.monotonic()
+        seen = [type(outcome(flight, 60)).__name__]
+        while seen[-1] == Unavailable.__name__ and time.monotonic() - began < 60:
+            seen.append(type(outcome(doomed.address.remote(), 30)).__name__)
+        late = outcome(held.value, 30)
+        say(lost=seen[-1] == Lost.__name__, seconds=time.monotonic() - began, object=type(late).__name__)
+        assert isinstance(outcome(calm.address.remote(), 60), Value)
+        # SIGTERM of the worker's program: actors see the notice, and the driver sees the draining node.
+        say(terminate=first.address)
+        heard()
+        draining = seconds_until(lambda: first.id in head.draining(), 60)
+        seen_notice = outcome(calm.notice.remote(), 60)
+        import ray
+
+        ray.kill(calm)
+        gone = seconds_until(lambda: not head.worker_nodes(), 60)
+        say(draining=draining, notice=isinstance(seen_notice, Value) and seen_notice.value, gone=gone)
+    say(stopped=not head.running())
+
+
+if __name__ == "__main__":
+    signal.alarm(800)
+    main()

@@ -1,0 +1,131 @@
+"""Ray nodes of Convoy's programs on separate machines: joining, losses, drains and other people's tokens."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+
+from tests.integration.ray import nodes
+
+pytestmark = [
+    pytest.mark.skipif(not nodes.allowed(), reason="needs the right to create namespaces"),
+    pytest.mark.timeout(850),
+]
+HERE = Path(__file__).parent
+WORKER = ("-m", "convoy_workloads.ray_cluster.worker", "--folder", nodes.FOLDER)
+
+
+class Driver:
+    """A driver program in the head's machine, spoken to in lines of JSON."""
+
+    def __init__(self, machine: nodes.Machine, program: str, log: Path, **environment: str) -> None:
+        words = nodes.python(HERE / program, machine.address, nodes.FOLDER)
+        self._log = log.open("wb")
+        self.process = subprocess.Popen(
+            machine.inside(words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=nodes.environ(**environment),
+            text=True,
+        )
+        machine.programs.append(self.process)  # type: ignore[arg-type]
+
+    def heard(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        # Ray prints lines of its own.
+        line = next((one for one in self.process.stdout if one.startswith("{")), "")
+        assert line, Path(self._log.name).read_text()[-3000:]
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def go_on(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("{}\n")
+        self.process.stdin.flush()
+
+
+@pytest.fixture
+def machines() -> Iterator[list[nodes.Machine]]:
+    with nodes.network(3) as found:
+        yield found
+
+
+@pytest.fixture
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that programs of any user can read."""
+    folder = tmp_path_factory.mktemp("ray")
+    for path in (folder, *folder.parents[:2]):
+        path.chmod(0o755)
+    return folder
+
+
+def key(folder: Path, name: str, digit: str) -> str:
+    path = folder / name
+    path.write_text(digit * 64 + "\n")
+    return str(path)
+
+
+def test_nodes_join_are_lost_drain_and_strangers_stay_out(
+    machines: list[nodes.Machine], shared: Path
+) -> None:
+    head, *workers = machines
+    own, other = key(shared, "own", "a"), key(shared, "other", "b")
+    members = shared / "members.json"
+    members.write_text(json.dumps({"members": [{"rank": 0, "address": head.address}]}))
+    programs = {
+        one.address: one.start(
+            nodes.python(*WORKER),
+            shared / f"{one.address}.log",
+            CONVOY_JOB_KEY_FILE=own,
+            CONVOY_MEMBERS_FILE=str(members),
+        )
+        for one in workers
+    }
+    driver = Driver(head, "drive_cluster.py", shared / "driver.log", CONVOY_JOB_KEY_FILE=own)
+    assert driver.heard() == {"head": True}
+    joined = driver.heard()
+    assert joined["addresses"] == [one.address for one in workers] and joined["uids"] == [65532, 65532]
+
+    assert driver.heard() == {"kill": workers[1].address}
+    workers[1].kill()
+    driver.go_on()
+    lost = driver.heard()
+    assert lost["lost"] and lost["object"] == "Lost"
+    assert lost["seconds"] < 40  # Ray's own health checks need 65 s.
+
+    stranger = head.start(
+        nodes.python("-c", _STRANGER, head.address), shared / "stranger.log", RAY_AUTH_MODE="token",
+        RAY_AUTH_TOKEN=Path(other).read_text().strip(), RAY_TMPDIR="/mnt",
+    )  # fmt: skip
+    assert driver.heard() == {"terminate": workers[0].address}
+    sent = time.time()
+    machine_terminates(programs[workers[0].address], workers[0])
+    driver.go_on()
+    drained = driver.heard()
+    assert drained["draining"] < 60 and drained["notice"] > sent and drained["gone"] < 60
+    assert driver.heard() == {"stopped": True}
+    assert programs[workers[0].address].wait(60) == 0
+    assert stranger.wait(60) != 0, "a process with another token was let in"
+
+
+def machine_terminates(program: subprocess.Popen[bytes], machine: nodes.Machine) -> None:
+    """Send SIGTERM to the program in the machine, as its launcher does."""
+    script = "kill -TERM $(pgrep -o -f ray_cluster.worker)"
+    subprocess.run(machine.inside(["sh", "-c", script], restricted=False), check=True)
+    assert program.poll() is None
+
+
+_STRANGER = """
+import sys
+from ray._raylet import GcsClient
+print(GcsClient(address=f"{sys.argv[1]}:6379").internal_kv_keys(b"", namespace=None, timeout=3))
+"""
