@@ -18,6 +18,7 @@ from convoy_crds import (
     healthsweep,
     nodehealth,
     servingjob,
+    spotpool,
     trainingjob,
 )
 from convoy_crds.engine import Engine
@@ -62,6 +63,7 @@ class DashboardCache:
         self.policies = self.objects(guardpolicy.KIND)
         self.checkpoint_stores = self.objects(checkpointstore.KIND)
         self.engines = self.objects(engine.KIND)
+        self.pools = self.objects(spotpool.KIND)
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
         self.nodes: Store[Node] = Store()
         self.curves = Curves()

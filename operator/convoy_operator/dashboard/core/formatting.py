@@ -112,6 +112,11 @@ def experiment_link(namespace: str, name: str) -> str:
     return f"/experiments/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
+def spot_link(name: str) -> str:
+    """Return the path of a SpotPool's page."""
+    return f"/spot/{quote(name, safe='')}"
+
+
 def log_link(namespace: str, name: str, rank: int) -> str:
     """Return the path of a rank's log on its job's page."""
     return f"{job_link(namespace, name)}?rank={rank}#logs"

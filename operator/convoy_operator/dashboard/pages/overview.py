@@ -13,7 +13,15 @@ from convoy_crds.experiment import Experiment
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import attention, experiments, jobs, nodes, serving_jobs, table_query
+from convoy_operator.dashboard.core import (
+    attention,
+    experiments,
+    jobs,
+    nodes,
+    serving_jobs,
+    spot_pools,
+    table_query,
+)
 from convoy_operator.dashboard.core.formatting import counted
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Column
@@ -70,6 +78,10 @@ class Overview:
             with box("section", aria_labelledby="experiments"):
                 text("h2", "Experiments", id="experiments")
                 self._experiments = self._table("experiments", experiments.COLUMNS, "", query)
+            self._spot_section = box("section", aria_labelledby="spot")
+            with self._spot_section:
+                text("h2", "Spot pools", id="spot")
+                self._pools = self._table("spot", spot_pools.COLUMNS, "There are no SpotPools.", query)
             self._node_section = box("section", aria_labelledby="nodes")
             with self._node_section:
                 text("h2", "Nodes", id="nodes")
@@ -126,6 +138,9 @@ class Overview:
         node_rows = []
         if sees_nodes:
             node_rows = nodes.rows(cache.nodes, current, policies, cache.pods_per_node(), now)
+        pool_rows = spot_pools.rows(cache.pools) if sees_nodes else []
+        show(self._spot_section, bool(pool_rows))
+        self._pools.show(pool_rows, spot_pools.counts(pool_rows))
         states = nodes.counts(node_rows)
         show(self._node_section, sees_nodes)
         self._nodes.show(node_rows, states)
@@ -133,6 +148,7 @@ class Overview:
             [
                 *attention.of_jobs(seen, servers, now),
                 *attention.of_experiments(self._seen_experiments()),
+                *(spot_pools.concerns(cache.pools) if sees_nodes else ()),
             ],
             cache.healths if sees_nodes else (),
             cache.policies if sees_nodes else (),
