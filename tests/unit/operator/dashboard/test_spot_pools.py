@@ -89,16 +89,13 @@ def test_a_pool_without_an_operator_is_new() -> None:
 
 def test_the_cost_of_other_namespaces_is_one_part() -> None:
     pool = used().pool
-    all_ = [
-        [cell.text for cell in row.cells] for row in spot_pools.cost_rows(pool, frozenset({"team", "other"}))
-    ]
-    assert all_ == [
+    assert texts(spot_pools.cost_rows(pool, frozenset({"team", "other"}))) == [
         ["namespace other", "0.12", "25%"],
         ["namespace team", "0.12", "25%"],
         ["unused", "0.25", "50%"],
         ["not observed", "0.00", "0%"],
     ]
-    mine = [[cell.text for cell in row.cells] for row in spot_pools.cost_rows(pool, frozenset({"team"}))]
+    mine = texts(spot_pools.cost_rows(pool, frozenset({"team"})))
     assert mine[:2] == [["namespace team", "0.12", "25%"], ["other namespaces", "0.12", "25%"]]
 
 
