@@ -79,8 +79,10 @@ class Role(Model):
             ".budget",
         ),
         Rule(
-            f"{_SELF_INDEPENDENT} || !has(self.spotPool)",
-            "spotPool needs membership Independent: the loss of a spot node would restart the process group",
+            f"!has(self.spotPool) || {_SELF_INDEPENDENT}"
+            " || (has(self.minReplicas) && self.minReplicas < self.replicas)",
+            "spotPool needs membership Independent, or minReplicas below replicas: the process group must "
+            "run without the pods whose nodes are lost",
             ".spotPool",
         ),
     )
@@ -98,8 +100,9 @@ class Role(Model):
     budget: Budget | None = None
     """Restarts that each pod of an Independent role may use."""
     spot_pool: DnsLabel | None = None
-    """Name of the SpotPool on whose nodes the pods run. The pool grants pods within its budgets, and drains
-    its nodes before the provider takes them back. The pods get the pool's node selector and tolerations.
+    """Name of the SpotPool on whose nodes the pods run. The role must be Independent or elastic. The pool
+    grants pods within its budgets, and drains its nodes before the provider takes them back. The pods get
+    the pool's node selector and tolerations.
     """
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of ranks in each pod."""

@@ -18,6 +18,7 @@ from convoy_controllers.trainingjob import (
     formation,
     nodes,
     recovering,
+    spot,
     stragglers,
     templates,
 )
@@ -124,6 +125,7 @@ def _form(
     if wrong is not None and not status.formed:
         return _refuse(observed, draft, wrong, own)
     _set_valid(observed, draft, wrong)
+    spot.report(draft)
 
     waits = [_deadline(observed, draft)]
     if status.internal.pending.since is not None and now < status.internal.pending.since:

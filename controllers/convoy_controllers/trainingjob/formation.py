@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, PickPort, StoreUse
-from convoy_controllers.trainingjob import interval, nodes, tiers
+from convoy_controllers.trainingjob import interval, nodes, spot, tiers
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.tiers import Effective
 from convoy_controllers.views import PodView, SlotView
@@ -73,7 +73,10 @@ def participants(
     names = {slot.pod for slot in up}
     missing = [slot for slot in layout if slot.pod not in names]
     limit = observed.job.spec.recovery.schedule_seconds
-    if not all(_may_be_left_out(observed, status, limit, pods.get(slot.pod), now) for slot in missing):
+    # A pod that its SpotPool does not grant will not come, so nothing waits for it.
+    rooms = spot.SpotRooms(spot.grants(observed), layout, pods)
+    waited = [slot for slot in missing if slot.pod in pods or rooms.reserve(slot)]
+    if not all(_may_be_left_out(observed, status, limit, pods.get(slot.pod), now) for slot in waited):
         return ()
     if nodes.strict(observed.job) and any(_may_run(observed, status, pods.get(slot.pod)) for slot in missing):
         return ()

@@ -9,7 +9,7 @@ from typing import Any
 
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.liveness.fence import REPLACE_SECONDS
-from convoy_controllers.trainingjob import nodes, offenders
+from convoy_controllers.trainingjob import nodes, offenders, spot
 from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import pod
@@ -80,6 +80,9 @@ def pod_changes(
             found.waits.append(left)
         elif one.name not in by_pod or _must_go(observed, one, by_pod[one.name], status):
             found.delete.append(delete_pod(one.name, one.uid))
+    leaving = {one.name for one in found.delete}
+    staying = {name: one for name, one in own.items() if name not in leaving}
+    found.delete += spot.misplaced(spot.grants(observed), layout, staying)
     _delete_leftovers(observed, lost, found)
     return found
 
@@ -91,20 +94,26 @@ def missing(
     lost: Mapping[str, str],
     deleted: Sequence[Delete],
 ) -> list[dict[str, Any]]:
-    """Return the manifests of the pods that the layout lacks after `deleted` are deleted."""
+    """Return the manifests of the pods that the layout lacks after `deleted` are deleted, as far as SpotPools
+    grant them.
+    """
     # A forced deletion frees the pod's name at once. The pod is recreated in this plan, because a later plan
     # would no longer know the lost node to avoid.
     freed = {deletion.name for deletion in deleted if deletion.grace_seconds == 0}
     names = {one.name for one in observed.pods} - freed
     # A lost node may still carry the agent-ready label, so new pods must avoid it explicitly.
     avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
-    return [
-        with_incarnation(
-            pod(observed.job, observed.engine, slot, observed.defaults), status.incarnation, avoid
-        )
-        for slot in layout
-        if slot.pod not in names and slot.pod not in observed.create_errors
-    ]
+    leaving = {deletion.name for deletion in deleted}
+    staying = {one.name: one for one in observed.pods if one.name not in leaving}
+    rooms = spot.SpotRooms(spot.grants(observed), layout, staying)
+    found = []
+    for slot in layout:
+        if slot.pod in names or slot.pod in observed.create_errors:
+            continue
+        body = rooms.place(slot, pod(observed.job, observed.engine, slot, observed.defaults))
+        if body is not None:
+            found.append(with_incarnation(body, status.incarnation, avoid))
+    return found
 
 
 def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:

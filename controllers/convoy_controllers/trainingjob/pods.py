@@ -66,10 +66,10 @@ def pod(
     if role.independent:
         labels[terms.LABEL_MEMBERSHIP] = role.membership.value
         environment = _independent_environment(job, role)
-        if role.spot_pool:
-            labels[terms.LABEL_SPOT_POOL] = role.spot_pool
     else:
         environment = _environment(job, defaults or CheckpointDefaults())
+    if role.spot_pool:
+        labels[terms.LABEL_SPOT_POOL] = role.spot_pool
     return worker_pod(
         WorkerPod(
             name=slot.pod,

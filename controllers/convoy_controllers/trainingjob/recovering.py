@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.liveness.timings import verdict_seconds
@@ -29,7 +30,7 @@ from convoy_controllers.workers.pod_ends import ended, leaving, overdue
 from convoy_crds.layout import Slot, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
-from convoy_crds.terms import ConditionType
+from convoy_crds.terms import LABEL_SPOT_POOL, ConditionType
 from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
@@ -85,7 +86,9 @@ def fault(
         broken = pod_fault(pod, observed.nodes.get(pod.node or ""), observed.warnings.get(pod.uid))
         broken = broken or (None if formed else idle_fault(pod))
         if broken and (formed or _fails_early(observed, pod)):
-            found.append(broken)
+            # A node of a SpotPool takes its pods with it, so the loss of such a pod is no failure.
+            spot = broken.reason is Reasons.POD_LOST and LABEL_SPOT_POOL in pod.labels
+            found.append(replace(broken, free=True) if spot else broken)
         if formed and (view := observed.slots.get(pod.uid)):
             hang = observed.job.spec.recovery.hang_seconds
             ends = slot_faults(slot, view, incarnation, hang, leaving=leaving(pod))

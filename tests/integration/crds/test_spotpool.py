@@ -129,13 +129,14 @@ def test_a_wrong_value_is_refused(control_plane: Any, manifest: dict[str, Any], 
     assert words in refusal(lambda: control_plane.request("POST", POOLS + STRICT, manifest))
 
 
-def test_only_an_independent_role_may_name_a_pool(control_plane: Any) -> None:
+def test_only_an_independent_or_elastic_role_may_name_a_pool(control_plane: Any) -> None:
     namespace = str(control_plane.namespace("spotted"))
     wrong = body(roles=[{"name": "worker", "replicas": 1, "spotPool": "pool"}])
     message = refusal(lambda: control_plane.request("POST", path(namespace) + STRICT, wrong))
     assert "spec.roles[0].spotPool" in message
-    assert "spotPool needs membership Independent" in message
+    assert "spotPool needs membership Independent, or minReplicas below replicas" in message
     assert broken_rules(trainingjob.KIND, TrainingJob.model_validate(wrong).to_dict())
     role = {"name": "rollout", "replicas": 1, "membership": "Independent", "spotPool": "pool"}
-    right = body(roles=[{"name": "worker", "replicas": 1}, role])
+    elastic = {"name": "worker", "replicas": 3, "minReplicas": 1, "spotPool": "pool"}
+    right = body(roles=[elastic, role])
     control_plane.request("POST", path(namespace) + STRICT, right)

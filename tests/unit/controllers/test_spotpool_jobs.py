@@ -111,7 +111,7 @@ def test_expressions_are_added_to_each_term_of_the_users_affinity() -> None:
             "nodeSelectorTerms": [{"matchExpressions": [mine]}, {"matchFields": []}]
         }
     }
-    body = {"metadata": {"annotations": {}}, "spec": {"affinity": {"nodeAffinity": user}}}
+    body: dict[str, Any] = {"metadata": {"annotations": {}}, "spec": {"affinity": {"nodeAffinity": user}}}
     found = placed(body, pool(1, selector={"matchExpressions": [expression]}), SPOT)
     terms = found["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert terms["nodeSelectorTerms"] == [
@@ -184,3 +184,44 @@ def test_an_evicted_pod_counts_as_preempted_and_comes_back_only_if_granted() -> 
     assert FIRST in toy.pods
     assert (counts(toy).preemptions, counts(toy).restarts) == (1, 0)
     assert group(toy) == before
+
+
+def elastic(pods: int, minimum: int = 1) -> ToyCluster:
+    """Return a cluster whose job has an elastic role of four workers on a pool that grants `pods`."""
+    role = {"name": "rollout", "replicas": 4, "minReplicas": minimum, "spotPool": "pool"}
+    toy = ToyCluster(make_job(roles=[role]), make_engine())
+    toy.pools["pool"] = pool(pods, "PoolFull" if pods < 4 else "")
+    return toy.settle()
+
+
+@pytest.mark.parametrize(("pods", "ready"), [(4, "4/4"), (2, "2/4"), (1, "1/4")])
+def test_an_elastic_group_forms_from_the_granted_pods_at_once(pods: int, ready: str) -> None:
+    toy = elastic(pods)
+    assert len(rollouts(toy)) == pods
+    assert toy.job.status.ready == ready
+    assert toy.condition["Running"][0] == "True"
+    body = manifest(toy)
+    assert body["spec"]["nodeSelector"].items() >= LABELS.items()
+    assert body["metadata"]["labels"][LABEL_SPOT_POOL] == "pool"
+
+
+def test_an_elastic_group_waits_for_its_minimum() -> None:
+    toy = elastic(2, minimum=3)
+    assert toy.condition["Running"][0] == "False"
+    assert toy.condition["SpotPoolReady"] == ("False", "PoolFull")
+    toy.pools["pool"] = pool(3, "PoolFull")
+    toy.settle()
+    assert toy.job.status.ready == "3/4"
+
+
+def test_an_elastic_group_shrinks_without_using_its_budget_and_grows_again() -> None:
+    toy = elastic(4)
+    toy.pod(FIRST, phase="Failed", kubelet_reason="", termination_reason="").settle()
+    toy.pools["pool"] = pool(3, "PoolFull")
+    toy.lose(FIRST)
+    restart(toy)
+    assert toy.job.status.ready == "3/4"
+    assert toy.job.status.restarts.counted == 0
+    toy.pools["pool"] = pool(4)
+    toy.settle()
+    assert FIRST in toy.pods

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from convoy_controllers.children import delete_pod
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import nodes
-from convoy_controllers.trainingjob.independent import assignments, conditions, records, spot, steps, work
+from convoy_controllers.trainingjob import nodes, spot
+from convoy_controllers.trainingjob.independent import assignments, conditions, records, steps, work
 from convoy_controllers.trainingjob.independent.drain import clear, drained
 from convoy_controllers.trainingjob.independent.scope import Parts
 from convoy_controllers.trainingjob.status import Draft
@@ -36,14 +35,13 @@ def extend(made: Plan, parts: Parts, draft: Draft, now: datetime) -> Plan:
         )
     # A step of the group can prove that a node is alive, so the group's observation decides.
     found = work.start(observed, draft, nodes.lost(parts.members), now)
-    granted = spot.grants(found)
+    granted = spot.grants(observed)
     if status.phase in (None, Phase.PENDING):
         _give_back(found)
     else:
         found.members = assignments.addresses(parts.members, status)
         _run(found, granted, requested=status.internal.restart_id != observed.job.status.internal.restart_id)
     conditions.report(found)
-    spot.report(found, granted)
     before = status.internal.independent
     status.internal.independent = records.kept(found.records.values())
     status.internal.independent_incarnation = found.incarnation
@@ -71,13 +69,9 @@ def _run(found: work.Work, granted: Mapping[str, spot.RoleGrant], *, requested: 
         found.records = {key: records.retried(one) for key, one in found.records.items()}
     for slot in found.layout:
         steps.advance(found, slot)
-    names = {slot.pod for slot in found.layout}
-    strays = [pod for pod in found.own.values() if pod.name not in names and not pod.deleting]
-    found.deletions += [delete_pod(pod.name, pod.uid) for pod in strays]
-    leaving = {one.name for one in found.deletions}
-    found.deletions += [one for one in spot.misplaced(found, granted) if one.name not in leaving]
+    found.deletions += spot.misplaced(granted, found.layout, found.staying)
     if found.draft.status.formed:
-        steps.create_missing(found, found.layout, spot.SpotRooms(found, granted))
+        steps.create_missing(found, found.layout, spot.SpotRooms(granted, found.layout, found.staying))
 
 
 def _give_back(found: work.Work) -> None:

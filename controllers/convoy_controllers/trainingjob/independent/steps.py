@@ -11,9 +11,9 @@ from convoy_controllers.trainingjob.ending import slot_completed
 from convoy_controllers.trainingjob.independent import assignments, records
 from convoy_controllers.trainingjob.independent.records import runs_in
 from convoy_controllers.trainingjob.independent.slot_faults import slot_fault
-from convoy_controllers.trainingjob.independent.spot import SpotRooms
 from convoy_controllers.trainingjob.independent.work import Work
 from convoy_controllers.trainingjob.pods import pod as pod_manifest
+from convoy_controllers.trainingjob.spot import SpotRooms
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.faults import Fault
 from convoy_controllers.workers.pod import with_incarnation

@@ -46,6 +46,12 @@ class Work:
     commands: list[Command] = field(default_factory=list)
     waits: list[float | None] = field(default_factory=list)
 
+    @property
+    def staying(self) -> dict[str, PodView]:
+        """Return the job's own Independent pods that this reconcile does not delete, by name."""
+        leaving = {one.name for one in self.deletions}
+        return {name: pod for name, pod in self.own.items() if name not in leaving}
+
     def budget(self, role: str) -> Budget:
         """Return the budget of each pod of a role."""
         return self.roles[role].budget or Budget()

@@ -7,13 +7,14 @@ more than granted, and moves pods that have no node yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.spotpool.placement import placed
-from convoy_controllers.trainingjob.independent.work import Work
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
@@ -39,18 +40,17 @@ class RoleGrant:
     message: str = ""
 
 
-def grants(work: Work) -> dict[str, RoleGrant]:
+def grants(observed: Observed) -> dict[str, RoleGrant]:
     """Return the grant of each role that names a pool, by name of the role."""
-    roles = enumerate(work.observed.job.spec.roles)
+    roles = enumerate(observed.job.spec.roles)
     return {
-        role.name: _grant(work, index, role.name, role.spot_pool)
+        role.name: _grant(observed, index, role.name, role.spot_pool)
         for index, role in roles
         if role.spot_pool is not None
     }
 
 
-def _grant(work: Work, index: int, role: str, name: str) -> RoleGrant:
-    observed = work.observed
+def _grant(observed: Observed, index: int, role: str, name: str) -> RoleGrant:
     pool = observed.pools.get(name)
     if pool is None:
         known = ", ".join(observed.known_pools)
@@ -68,35 +68,44 @@ def _grant(work: Work, index: int, role: str, name: str) -> RoleGrant:
 class SpotRooms:
     """The room that is left for further pods of each role with a pool."""
 
-    def __init__(self, work: Work, found: Mapping[str, RoleGrant]) -> None:
-        leaving = {one.name for one in work.deletions}
+    def __init__(
+        self, found: Mapping[str, RoleGrant], layout: Iterable[Slot], own: Mapping[str, PodView]
+    ) -> None:
+        """`own`: the job's own pods that stay, by name."""
         there = Counter(
-            slot.role
-            for slot in work.layout
-            if (pod := work.own.get(slot.pod)) is not None and not ended(pod) and slot.pod not in leaving
+            slot.role for slot in layout if (pod := own.get(slot.pod)) is not None and not ended(pod)
         )
         self._grants = found
         self._rooms = {role: grant.pods - there[role] for role, grant in found.items()}
 
     def place(self, slot: Slot, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return the manifest of a slot's pod with the pool's settings; None if there is no room for it."""
+        if not self.reserve(slot):
+            return None
+        grant = self._grants.get(slot.role)
+        return body if grant is None or grant.pool is None else placed(body, grant.pool, grant.mode)
+
+    def reserve(self, slot: Slot) -> bool:
+        """Return True if there is room for the slot's pod. The room is then used up."""
         grant = self._grants.get(slot.role)
         if grant is None:
-            return body
+            return True
         if grant.pool is None or self._rooms[slot.role] <= 0:
-            return None
+            return False
         self._rooms[slot.role] -= 1
-        return placed(body, grant.pool, grant.mode)
+        return True
 
 
-def misplaced(work: Work, found: Mapping[str, RoleGrant]) -> Iterator[Delete]:
+def misplaced(
+    found: Mapping[str, RoleGrant], layout: Sequence[Slot], own: Mapping[str, PodView]
+) -> Iterator[Delete]:
     """Yield the deletions of pods without a node that are above their role's grant, or that wait for nodes
     of another capacity.
     """
     for role, grant in found.items():
         if grant.pool is None:
             continue
-        pods = [pod for slot in work.layout if slot.role == role and (pod := work.own.get(slot.pod))]
+        pods = [pod for slot in layout if slot.role == role and (pod := own.get(slot.pod))]
         running = [pod for pod in pods if not ended(pod) and not pod.deleting]
         above = len(running) - grant.pods
         for pod in reversed(running):
@@ -111,15 +120,16 @@ def _capacity(pod: PodView) -> str:
     return pod.annotations.get(ANNOTATION_CAPACITY, CapacityMode.SPOT)
 
 
-def report(work: Work, found: Mapping[str, RoleGrant]) -> None:
+def report(draft: Draft) -> None:
     """Set the condition SpotPoolReady. Without a role that names a pool, remove it."""
+    found = grants(draft.observed)
     if not found:
-        work.draft.drop(ConditionType.SPOT_POOL_READY)
+        draft.drop(ConditionType.SPOT_POOL_READY)
         return
     for grant in found.values():
         if grant.reason is not None:
             holds = None if grant.reason is Reasons.POOL_PENDING else False
-            work.draft.condition(ConditionType.SPOT_POOL_READY, holds, grant.reason, grant.message)
+            draft.condition(ConditionType.SPOT_POOL_READY, holds, grant.reason, grant.message)
             return
     counts = "; ".join(
         f"SpotPool {grant.pool.metadata.name!r} grants all {grant.pods} pods of role {role}"
@@ -127,4 +137,4 @@ def report(work: Work, found: Mapping[str, RoleGrant]) -> None:
         if grant.pool is not None
     )
     reason = Reasons.POOL_GRANTED
-    work.draft.condition(ConditionType.SPOT_POOL_READY, True, reason, reason.format(counts=counts))
+    draft.condition(ConditionType.SPOT_POOL_READY, True, reason, reason.format(counts=counts))
