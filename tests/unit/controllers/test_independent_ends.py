@@ -116,7 +116,43 @@ def test_a_group_that_gives_its_pods_back_gives_these_back_too() -> None:
         toy.wait(4.0).step()
     assert toy.job.status.reason == "ScheduleDeadline"
     assert all(pod.deleting for name, pod in toy.pods.items() if name in ALL)
-    assert counts(toy).preemptions == 0
+    toy.schedulable = True
+    for _ in range(30):
+        toy.wait(1.0).step()
+    assert toy.job.status.independent == "3/3" and counts(toy).preemptions == 0
+
+
+def test_a_restarting_group_gets_its_nodes_first() -> None:
+    toy = make_cluster()
+    toy.launchers = False
+    toy.lose("job-worker-0").lose(FIRST).step()
+    for _ in range(4):
+        toy.wait(3.0).step()
+    assert toy.job.status.phase is Phase.RESTARTING and FIRST not in toy.pods
+    toy.launchers = True
+    toy.connect("job-worker-0").settle()
+    assert FIRST in toy.pods
+
+
+def test_pods_on_lost_nodes_need_no_fencing_at_the_end() -> None:
+    for stop in ("suspend", "end"):
+        toy = make_cluster(recovery={"fencing": "Strict"})
+        toy.silence(toy.pods[FIRST].node or "", 6.0)
+        if stop == "suspend":
+            made = toy.spec(suspend=True).step()
+        else:
+            made = of_worker(of_worker(toy, 0, 0), 1, 0).step()
+        assert deleted(made) == {**ALL, FIRST: 0}, stop
+
+
+def test_a_late_pod_gets_its_grace_period_at_a_suspension() -> None:
+    toy = make_cluster()
+    for _ in range(2):
+        end(toy).settle()
+        toy.wait(61.0).settle()
+    born = int(toy.pods[FIRST].annotations["convoy.dev/born-incarnation"])
+    assert born > toy.job.status.incarnation + 1, "its number is greater than those of the group"
+    assert deleted(toy.spec(suspend=True).step()) == ALL
 
 
 def test_slots_of_independent_roles_are_apart() -> None:

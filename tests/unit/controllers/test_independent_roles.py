@@ -20,6 +20,7 @@ from tests.unit.controllers.independents import (
 from convoy_controllers.children import Delete
 from convoy_controllers.commands import Assign, ReportMembers, Shutdown
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.trainingjob.independent.scope import split
 from convoy_crds.terms import ENV_CHECKPOINT_TIERS, ENV_MEMBERS_FILE, ENV_ROLE_REPLICAS, LABEL_MEMBERSHIP
 from convoy_crds.trainingjob_status import Phase
 
@@ -118,6 +119,28 @@ def test_a_program_that_saved_its_state_on_request_is_started_again() -> None:
     end(toy, code=0, termination_requested=True)
     toy.pod(FIRST, deleting=True, leaving_since=toy.now.timestamp() - 1).settle()
     assert counts(toy).completed == 0 and counts(toy).preemptions == 1
+
+
+def test_a_program_that_its_node_stops_is_preempted() -> None:
+    toy = make_cluster(rollout={"budget": {"maxRestarts": 0}})
+    restart(end(toy, code=75, termination_requested=True))
+    assert (counts(toy).preemptions, counts(toy).given_up) == (1, 0)
+
+
+def test_a_crash_after_the_status_counts_no_fault_twice() -> None:
+    toy = make_cluster()
+    restart(end(toy))
+    end(toy).step(effects=1)
+    assert counts(toy).restarts == 2, "the status is stored before the pod is deleted"
+    restart(toy)
+    assert (counts(toy).restarts, counts(toy).preemptions) == (2, 0)
+
+
+def test_the_end_of_a_back_off_is_planned() -> None:
+    toy = make_cluster()
+    restart(end(toy))
+    made = end(toy).step()
+    assert made.requeue_after is not None and made.requeue_after <= 1.0
 
 
 @pytest.mark.parametrize(
@@ -235,6 +258,56 @@ def test_a_step_of_the_group_proves_that_a_node_is_alive() -> None:
     assert {name: toy.pods[name].uid for name in near} == uids
 
 
+def test_pods_that_wait_are_replaced_if_their_spec_or_their_agent_is_gone() -> None:
+    toy = make_cluster()
+    toy.launchers = False
+    toy.lose(FIRST).step()
+    toy.wait(3.0).step()
+    uid, node = toy.pods[FIRST].uid, toy.pods[FIRST].node or ""
+    assert toy.pods[FIRST].phase == "Running" and not toy.pods[FIRST].deleting
+    toy.engine = make_engine(image="convoy/workloads:2")
+    assert uid in {one.uid for one in toy.step().children if isinstance(one, Delete)}
+    toy.wait(40.0).step()
+    toy.wait(3.0).step()
+    uid, node = toy.pods[FIRST].uid, toy.pods[FIRST].node or ""
+    toy.silence(node, 40.0, agent_ready=False, pods_reachable=True)
+    assert uid in {one.uid for one in toy.step().children if isinstance(one, Delete)}
+
+
+def test_an_ended_pod_without_an_agent_is_deleted_by_force() -> None:
+    toy = make_cluster()
+    node, uid = toy.pods[FIRST].node or "", toy.pods[FIRST].uid
+    toy.pod(FIRST, phase="Failed", exit_code=143, deleting=True, leaving_since=toy.now.timestamp())
+    toy.silence(node, 40.0, agent_ready=False, pods_reachable=True)
+    found = [one for one in toy.step().children if isinstance(one, Delete) and one.uid == uid]
+    assert [one.grace_seconds for one in found] == [0]
+
+
+def test_completed_pods_count_for_the_minimum() -> None:
+    toy = make_cluster(rollout={"minReplicas": 3})
+    end(toy, code=0).settle()
+    assert toy.condition["IndependentReady"] == ("True", "IndependentRunning")
+
+
+def test_a_refusal_is_seen_only_by_its_own_part() -> None:
+    toy = make_cluster()
+    toy.create_errors = {FIRST: "no", "job-worker-0": "neither"}
+    parts = split(toy.observed())
+    assert set(parts.members.create_errors) == {"job-worker-0"}
+    assert set(parts.independents.create_errors) == {FIRST}
+    assert {pod.name for pod in parts.independents.pods} == ALL
+    assert set(parts.independents.slots) == {toy.pods[name].uid for name in ALL}
+
+
+def test_an_elastic_group_shrinks_as_without_independent_pods() -> None:
+    elastic = {**WORKER, "minReplicas": 1}
+    toy = ToyCluster(make_job(roles=[elastic, ROLLOUT]), make_engine()).settle()
+    toy.schedulable = False
+    toy.lose("job-worker-1").step()
+    toy.wait(15.0).settle()
+    assert toy.job.status.reason == "Shrunk" and toy.job.status.independent == "3/3"
+
+
 def test_a_refused_pod_is_reported_with_its_field() -> None:
     toy = make_cluster()
     before = group(toy)
@@ -247,8 +320,10 @@ def test_a_refused_pod_is_reported_with_its_field() -> None:
 def test_a_lost_status_adopts_the_running_programs() -> None:
     toy = make_cluster()
     uids = {name: toy.pods[name].uid for name in ALL}
+    starts = {name: incarnation(toy, name) for name in ALL}
     toy.job.status.internal.independent = []
     toy.job.status.internal.independent_incarnation = 0
     toy.settle()
     assert {name: toy.pods[name].uid for name in ALL} == uids
     assert toy.job.status.independent == "3/3" and counts(toy).restarts == 0
+    assert {name: incarnation(toy, name) for name in ALL} == starts, "no program was started again"
