@@ -13,6 +13,7 @@ from convoy.cli.cluster import Commands
 from convoy.cli.experiment.app import app as experiment
 from convoy.cli.guard.app import app as guard
 from convoy.cli.rollout import app as rollout
+from convoy.cli.spot.app import app as spot
 
 app = typer.Typer(
     name="convoy",
@@ -36,6 +37,7 @@ app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(experiment, name="experiment")
 app.add_typer(guard, name="guard")
 app.add_typer(rollout, name="rollout")
+app.add_typer(spot, name="spot")
 app.command("load")(load.load)
 app.command("simulate")(simulate.simulate)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from convoy.cli import table
 from convoy.cli.cluster import Failure
 from convoy.cli.field_errors import field_path
 from convoy.cli.manifest import InvalidYaml, documents, parse
+from convoy.cli.output import Output
 from convoy.cli.rules import broken_rules
 from convoy.cli.sources import STDIN
 from convoy_controllers.simulate.job_kind import Report, Table
@@ -25,13 +25,6 @@ from convoy_controllers.simulate.scenario import Scenario
 from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_crds.kinds import by_name
 from convoy_crds.meta import API_VERSION
-
-
-class Output(StrEnum):
-    """Output formats of `convoy simulate`."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def simulate(

@@ -23,7 +23,7 @@ from convoy.cli.checkpoint.store_access import (
     no_store_reason,
 )
 from convoy.cli.cluster import Context, Name, Namespace
-from convoy.cli.simulate import Output
+from convoy.cli.output import Output
 from convoy_controllers.checkpoint.restore import Restore
 from convoy_crds.summaries import age
 from convoy_crds.trainingjob import TrainingJob
