@@ -65,6 +65,7 @@ def closure(requirement: str, environment: str = "") -> frozenset[str]:
         ("convoy_workloads.engines.sklearn.engine", "sklearn"),
         ("convoy_workloads.engines.experiment_analysis.engine", "tools"),
         ("convoy_workloads.engines.experiment_simulation.engine", "tools"),
+        ("convoy_workloads.engines.spotlight.engine", "ray"),
     ],
 )
 def test_a_program_starts_with_the_packages_of_its_extra(module: str, extra: str) -> None:

@@ -80,7 +80,7 @@ def test_nodes_join_are_lost_drain_and_strangers_stay_out(
     head, *workers = machines
     own, other = key(shared, "own", "a"), key(shared, "other", "b")
     members = shared / "members.json"
-    members.write_text(json.dumps({"members": [{"rank": 0, "address": head.address}]}))
+    members.write_text(json.dumps({"incarnation": 1, "members": [{"rank": 0, "address": head.address}]}))
     programs = {
         one.address: one.start(
             nodes.python(*WORKER),

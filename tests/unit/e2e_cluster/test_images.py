@@ -185,14 +185,14 @@ def test_python_without_ensurepip_gets_the_package_with_ensurepip(
             "--set images.registry=host --set images.tag=v1 --set images.operator=team/operator "
             "--set images.agent=team/agent --set images.workloads=team/workloads "
             "--set images.serving=team/serving --set images.sklearn=team/sklearn "
-            "--set images.tools=team/tools --set dashboard.image=team/dashboard",
+            "--set images.tools=team/tools --set images.ray=team/ray --set dashboard.image=team/dashboard",
         ),
         (
             "localhost:5000",
             "--set images.registry=localhost:5000 --set images.tag=v1 --set images.operator=operator "
             "--set images.agent=agent --set images.workloads=workloads "
             "--set images.serving=serving --set images.sklearn=sklearn --set images.tools=tools "
-            "--set dashboard.image=dashboard",
+            "--set images.ray=ray --set dashboard.image=dashboard",
         ),
     ],
 )

@@ -74,7 +74,7 @@ def test_the_head_is_the_pod_of_rank_0(tmp_path: Path) -> None:
     variables = {worker.MEMBERS_FILE: str(path)}
     members = [{"rank": 2, "address": "10.0.0.9"}, {"rank": 0, "address": "10.0.0.7"}]
     path.write_text(json.dumps({"incarnation": 3, "members": members}))
-    assert worker.head_address(variables) == "10.0.0.7"
+    assert worker.head_place(variables) == worker.HeadPlace("10.0.0.7", 3)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"members": []}', '{"members": [{"rank": 0}]}'])
@@ -82,12 +82,12 @@ def test_a_members_file_without_rank_0_says_so(tmp_path: Path, text: str) -> Non
     path = tmp_path / "members.json"
     path.write_text(text)
     with pytest.raises(worker.NoHead, match="does not name the pod of rank 0"):
-        worker.head_address({worker.MEMBERS_FILE: str(path)})
+        worker.head_place({worker.MEMBERS_FILE: str(path)})
 
 
 def test_outside_an_independent_role_the_message_names_the_way_out() -> None:
     with pytest.raises(worker.NoHead, match="membership Independent, or give --head"):
-        worker.head_address({})
+        worker.head_place({})
 
 
 def test_processes_of_a_node_are_told_apart() -> None:

@@ -28,4 +28,5 @@ FAMILIES: tuple[Family, ...] = (
     Family("serving", extra="serving"),
     Family("sklearn", extra="sklearn"),
     Family("tools", extra="tools"),
+    Family("ray", extra="ray"),
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,8 @@ a busy node would count as lost. No work waits for them, because leases time out
 """
 RECONNECT_SECONDS = 10
 """Seconds after which a worker's node ends if the head does not respond. Its program then starts another."""
+MAX_FOLDER = 45
+"""Longest path of a node's folder. The paths of Ray's sockets, of at most 107 characters, are in it."""
 MIN_STORE_BYTES = 80 * 1024 * 1024
 """Smallest object store that Ray accepts, with some room."""
 
@@ -49,6 +53,8 @@ class NodeSettings:
     """Number of actors with one CPU each that Ray may place on this node; 0 for none."""
 
     def __post_init__(self) -> None:
+        if len(str(self.folder)) > MAX_FOLDER:
+            raise ValueError(f"the folder {self.folder} of a Ray node has more than {MAX_FOLDER} characters")
         if self.address.startswith("127.") or self.address in {"", "localhost", "::1"}:
             raise ValueError(
                 f"the address of a Ray node is {self.address!r}: it must be an address that other nodes reach"
@@ -68,6 +74,11 @@ class NodeSettings:
     def gcs(self) -> str:
         """Return the address of the head's control service."""
         return f"{self.head}:{GCS_PORT}"
+
+
+def default_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return a folder of this pod that Ray may write to."""
+    return Path(environ.get("CONVOY_HOME") or tempfile.gettempdir()) / "ray"
 
 
 def arguments(settings: NodeSettings) -> list[str]:

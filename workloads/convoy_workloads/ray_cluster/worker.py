@@ -14,7 +14,6 @@ import json
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from pathlib import Path
 from convoy_workloads.launcher import proc
 from convoy_workloads.ray_cluster import notice, private, token
 from convoy_workloads.ray_cluster.process import NodeFailed, NodeProcess, own_address, reachable
-from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, NodeSettings, environment
+from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, NodeSettings, default_folder, environment
 from convoy_workloads.runtime.log import log_line
 
 MEMBERS_FILE = "CONVOY_MEMBERS_FILE"
@@ -39,8 +38,17 @@ class NoHead(RuntimeError):
     """The address of the head is not known."""
 
 
-def head_address(environment: Mapping[str, str]) -> str:
-    """Return the address of the job's rank 0, which runs the head. Raises NoHead if it is not known yet."""
+@dataclass(frozen=True)
+class HeadPlace:
+    """The pod that runs the head: that of the job's rank 0."""
+
+    address: str
+    incarnation: int = 0
+    """Incarnation of the job. Each one has a head of its own, so workers leave that of the one before."""
+
+
+def head_place(environment: Mapping[str, str]) -> HeadPlace:
+    """Return the place of the head. Raises NoHead if it is not known yet."""
     path = environment.get(MEMBERS_FILE, "")
     if not path:
         raise NoHead(
@@ -48,8 +56,9 @@ def head_address(environment: Mapping[str, str]) -> str:
             "give --head"
         )
     try:
-        members = json.loads(Path(path).read_text())["members"]
-        return next(str(one["address"]) for one in members if one["rank"] == 0)
+        found = json.loads(Path(path).read_text())
+        address = next(str(one["address"]) for one in found["members"] if one["rank"] == 0)
+        return HeadPlace(address, int(found["incarnation"]))
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise NoHead(f"{path} does not name the pod of rank 0 ({type(error).__name__})") from None
 
@@ -84,7 +93,7 @@ class Worker:
         """Keep a node in the head's cluster until `terminate` is called."""
         while not self._stop.is_set():
             try:
-                self._join(self._options.head or head_address(self._environment))
+                self._join(self._place())
             except (NodeFailed, NoHead) as error:
                 log_line(f"ray worker: {error}")
                 self._failures += 1
@@ -95,8 +104,20 @@ class Worker:
         first, longest = BACK_OFF_SECONDS
         return float(min(longest, first * 2 ** min(self._failures, 6))) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
-    def _join(self, head: str) -> None:
-        """Run one node until it ends, or until the program must end."""
+    def _place(self) -> HeadPlace:
+        given = self._options.head
+        return HeadPlace(given) if given else head_place(self._environment)
+
+    def _moved(self, place: HeadPlace) -> bool:
+        """Return True if the job has another head."""
+        try:
+            return self._place() != place
+        except NoHead:
+            return False
+
+    def _join(self, place: HeadPlace) -> None:
+        """Run one node until it ends, the head is another one, or the program must end."""
+        head = place.address
         if not reachable(head):
             raise NoHead(f"the head at {head} does not listen yet")
         options = self._options
@@ -115,10 +136,12 @@ class Worker:
         self._failures = 0
         log_line(f"ray worker: joined the head at {head} as {settings.address}")
         try:
-            while node.running() and not self._stop.wait(POLL_SECONDS):
+            while node.running() and not self._moved(place) and not self._stop.wait(POLL_SECONDS):
                 pass
             if self._stop.is_set():
                 drain(node, self._grace())
+            elif node.running():
+                log_line("ray worker: the job has another head, so the node ends")
             else:
                 log_line(f"ray worker: the node has ended: {node.output()[-300:]}")
         finally:
@@ -143,21 +166,25 @@ def drain(node: NodeProcess, seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def main() -> None:
-    """Read the options and run the loop."""
-    parser = argparse.ArgumentParser(prog="convoy_workloads.ray_cluster.worker", description=__doc__)
-    parser.add_argument("--head", default="", help="address of the head; default: the job's rank 0")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ray"), help="folder for Ray's files")  # noqa: S108
-    parser.add_argument("--slots", type=int, default=1, help="actors with one CPU each on this node")
-    parser.add_argument("--store-bytes", type=int, default=MIN_STORE_BYTES, help="size of the object store")
-    given = parser.parse_args()
+def serve(options: Options) -> None:
+    """Keep a node in the cluster until SIGTERM."""
     private.check_version()
-    options = Options(given.head, given.folder, given.slots, given.store_bytes, token.job_key(os.environ))
     worker = Worker(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: worker.terminate())
     worker.run()
-    sys.exit(0)
+
+
+def main() -> None:
+    """Read the options and run the loop."""
+    parser = argparse.ArgumentParser(prog="convoy_workloads.ray_cluster.worker", description=__doc__)
+    parser.add_argument("--head", default="", help="address of the head; default: the job's rank 0")
+    parser.add_argument("--folder", type=Path, default=default_folder(), help="folder for Ray's files")
+    parser.add_argument("--slots", type=int, default=1, help="actors with one CPU each on this node")
+    parser.add_argument("--store-bytes", type=int, default=MIN_STORE_BYTES, help="size of the object store")
+    given = parser.parse_args()
+    options = Options(given.head, given.folder, given.slots, given.store_bytes, token.job_key(os.environ))
+    serve(options)
 
 
 if __name__ == "__main__":

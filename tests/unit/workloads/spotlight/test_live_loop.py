@@ -37,7 +37,7 @@ class Rig:
         self.cluster = ThreadCluster(self._walks)
         self.cluster.wanted = {f"spot-{one}" for one in range(nodes)}
         self.on_demand = LocalWorker("on-demand", self._walks, capacity=4)
-        self.workers = LiveWorkers(self.ledger, self.cluster, self.on_demand)
+        self.workers = LiveWorkers(self.ledger, self.cluster, self.on_demand, PARAMS)
         self.trained: list[list[list[Scored]]] = []
         self.loop = Loop(PARAMS, ("job", 1), self.ledger, self.workers, self._update)
         self.on_demand.start()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from convoy_workloads.engines.spotlight.live.cluster import LocalClient
+from convoy_workloads.engines.spotlight.live.cluster import Changes, LocalClient
 from convoy_workloads.engines.spotlight.live.computation import Computation
 from convoy_workloads.engines.spotlight.live.mailbox import Call, Mailbox
 from convoy_workloads.engines.spotlight.live.messages import Message
@@ -52,13 +52,14 @@ class ThreadCluster:
         for name in list(self._running):
             self.kill(name)
 
-    def reconcile(self) -> Sequence[str]:
+    def reconcile(self) -> Changes:
         ended = [name for name, (thread, _) in self._running.items() if not thread.is_alive()]
         for name in ended:
             del self._running[name]
-        for name in sorted(self.wanted - self.noticed - set(self._running)):
+        started = sorted(self.wanted - self.noticed - set(self._running))
+        for name in started:
             self._start(name)
-        return ended
+        return Changes(ended, started)
 
     def groups(self) -> int:
         return len(self._running)

@@ -8,7 +8,7 @@ ENGINE = EngineEntry(
     package=__name__,
     description="Trains a flow policy by GRPO, while spot nodes explore seeds for the next iteration.",
     role_kind="Training",
-    family="workloads",
+    family="ray",
     example="spotlight.yaml",
     small={
         "steps": 12,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +12,11 @@ from torch import Tensor
 import convoy
 from convoy_workloads.engines.spotlight.iteration import IterationReport
 from convoy_workloads.engines.spotlight.learning.grpo import Ranks
+from convoy_workloads.engines.spotlight.live import connection as live
+from convoy_workloads.engines.spotlight.live import spot_pod
 from convoy_workloads.engines.spotlight.params import Params
-from convoy_workloads.engines.spotlight.simulated.run import Run
+from convoy_workloads.engines.spotlight.simulated.run import Run, StartWorkers, simulated_workers
+from convoy_workloads.ray_cluster.worker import MEMBERS_FILE
 from convoy_workloads.runtime.exactness import fingerprint
 
 
@@ -38,16 +42,23 @@ class RunState:
 
 
 def main() -> None:
-    """Run one rank of the training."""
+    """Run one rank of the training, or a worker in a pod of an Independent role."""
+    if MEMBERS_FILE in os.environ:
+        spot_pod.main()
+        return
     with convoy.join(Params) as job:
-        train(job)
+        if job.params.workers == "ray":
+            with live.connect(job.params, job.world) as start:
+                train(job, start)
+        else:
+            train(job)
 
 
-def train(job: convoy.Job[Params]) -> None:
+def train(job: convoy.Job[Params], start: StartWorkers = simulated_workers) -> None:
     """Restore the run, then carry out the iterations. All ranks follow the same simulated workers, and each
     one computes the gradients of a part of the groups.
     """
-    run = Run(job.params, Ranks(job.rank, job.world, _add_up) if job.world > 1 else Ranks())
+    run = Run(job.params, Ranks(job.rank, job.world, _add_up) if job.world > 1 else Ranks(), start)
     state = RunState(run)
     # No pass depends on earlier ones, so there is nothing to warm up.
     job.restore(model=run.policy, optimizer=run.trainer.optimizer, extra={"run": state}, warm=lambda: None)

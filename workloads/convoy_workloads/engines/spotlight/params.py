@@ -235,9 +235,29 @@ class Algorithm(Model):
             raise ValueError(f"sequenceParallel: {wrong[0]} does not divide the {tokens} tokens of a picture")
 
 
+class Live(Model):
+    """Settings of real workers, with `workers: ray`."""
+
+    slots: Annotated[int, Field(ge=1, le=16)] = 1
+    """Workers in each spot pod. They share weights, and form groups of sequence parallelism."""
+    capacity: Annotated[int, Field(ge=1, le=256)] = 8
+    """Requests that a worker computes at a time."""
+    store_mebibytes: Annotated[int, Field(ge=80, le=65_536)] = 96
+    """Shared memory of a pod for weights. The head needs as much."""
+    pace: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Real seconds for each second that `cluster` gives for a sample and for training; 0 for as fast as
+    possible. It makes the small problems last as long as large ones.
+    """
+
+
 class Params(Algorithm):
     """Reinforcement learning of a flow policy, with spot nodes that explore seeds while it trains."""
 
+    workers: Literal["simulated", "ray"] = "simulated"
+    """`simulated`: spot nodes on a virtual clock, in the trainer's process. `ray`: actors of Ray in the pods
+    of the job's Independent roles.
+    """
+    live: Live = Field(default_factory=Live)
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 150
     """Number of iterations."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from convoy_workloads.engines.spotlight.live.computation import Computation
@@ -15,13 +16,19 @@ PAUSE_SECONDS = 0.05
 """Seconds between two pulls of a worker that got nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Names of workers that have ended, and of those that were started."""
+
+    ended: Sequence[str] = ()
+    started: Sequence[str] = ()
+
+
 class Cluster(Protocol):
     """Workers on nodes that come and go."""
 
-    def reconcile(self) -> Sequence[str]:
-        """Start workers on nodes that have none. Return the names of the workers that have ended since the
-        last call.
-        """
+    def reconcile(self) -> Changes:
+        """Start workers on nodes that have none. Return what has changed since the last call."""
 
     def groups(self) -> int:
         """Return the number of groups of workers that can compute, each one request batch at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -41,14 +42,20 @@ class Walks:
     """Walks of the sampler under the weights of a version, with their rewards."""
 
     def __init__(
-        self, sampler: Sampler, problem: Problem, selection: Selection, policy: Callable[[int], Policy]
+        self,
+        sampler: Sampler,
+        problem: Problem,
+        selection: Selection,
+        policy: Callable[[int], Policy],
+        step_seconds: float = 0.0,
     ) -> None:
-        """`policy` returns the policy with the weights of a version."""
+        """`policy` returns the policy with the weights of a version. `step_seconds`: least time of a step."""
         self.steps = sampler.steps
         self._sampler = sampler
         self._problem = problem
         self._selection = selection
         self._policy = policy
+        self._step_seconds = step_seconds
 
     def load(self, request: Request, commit: Commit | None) -> Trajectory:
         """Return the saved walk, or a walk without a step."""
@@ -61,7 +68,10 @@ class Walks:
 
     def advance(self, version: int, states: Sequence[Trajectory], until: int) -> list[Trajectory]:
         """Return the walks after `until` steps."""
-        return self._sampler.resume(self._policy(version), version, states, until)
+        began = time.monotonic()
+        found = self._sampler.resume(self._policy(version), version, states, until)
+        time.sleep(max(0.0, self._step_seconds - (time.monotonic() - began)))
+        return found
 
     def commit(self, version: int, state: Trajectory) -> Commit:
         """Return the walk in the form that is saved."""

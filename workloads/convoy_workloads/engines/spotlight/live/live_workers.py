@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from convoy_workloads.engines.spotlight.learning.grpo import UpdateReport
 from convoy_workloads.engines.spotlight.learning.policy import Policy
 from convoy_workloads.engines.spotlight.live.cluster import Cluster, LocalWorker
 from convoy_workloads.engines.spotlight.live.lease_service import LeaseService
+from convoy_workloads.engines.spotlight.live.mailbox import Call
+from convoy_workloads.engines.spotlight.live.node_account import NodeAccount
 from convoy_workloads.engines.spotlight.live.weights import KEPT, vector_of
+from convoy_workloads.engines.spotlight.params import Params
 from convoy_workloads.engines.spotlight.workers import Finished
+from convoy_workloads.spot.ledger.node_seconds import Capacity, NodeLedger
 from convoy_workloads.spot.ledger.request import Request
 from convoy_workloads.spot.ledger.requests import RequestLedger
 
@@ -32,9 +36,11 @@ SMOOTHING = 0.5
 class BackgroundUpdate:
     """An update of the policy in a thread."""
 
-    def __init__(self, update: Callable[[], UpdateReport], predicted_end: float) -> None:
+    def __init__(self, update: Callable[[], UpdateReport], predicted_end: float, least: float = 0.0) -> None:
+        """Start the update. It lasts at least `least` seconds."""
         self.predicted_end = predicted_end
         self._update = update
+        self._least = least
         self._report: UpdateReport | None = None
         self._error: BaseException | None = None
         self._began = time.monotonic()
@@ -59,6 +65,8 @@ class BackgroundUpdate:
             self._report = self._update()
         except BaseException as error:
             self._error = error
+        else:
+            time.sleep(max(0.0, self._least - (time.monotonic() - self._began)))
         finally:
             self.seconds = time.monotonic() - self._began
 
@@ -71,9 +79,14 @@ class LiveWorkers:
         ledger: RequestLedger,
         cluster: Cluster,
         on_demand: LocalWorker,
+        params: Params,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Serve `ledger` to the workers of `cluster` and to the worker in this process, `on_demand`."""
+        self._account = NodeAccount(params.cluster, params.live.slots, clock)
+        self._account.start(on_demand.name, Capacity.ON_DEMAND)
+        self._train_seconds = params.cluster.train_seconds / params.cluster.on_demand * params.live.pace
+        """Least time of an update for each sample."""
         self._ledger = ledger
         self._cluster = cluster
         self._on_demand = on_demand
@@ -113,7 +126,8 @@ class LiveWorkers:
     def train(self, update: Callable[[], UpdateReport], samples: int) -> BackgroundUpdate:
         """Start an update. The worker in this process pauses meanwhile."""
         self._own.pause(self._on_demand.name)
-        self._training = BackgroundUpdate(update, self.now() + self._update_seconds)
+        least = samples * self._train_seconds
+        self._training = BackgroundUpdate(update, self.now() + max(least, self._update_seconds), least)
         return self._training
 
     def poll(self, until: float) -> list[Finished]:
@@ -128,6 +142,29 @@ class LiveWorkers:
     def groups(self) -> int:
         """Return the number of groups of spot workers."""
         return self._cluster.groups()
+
+    # The account, and the state
+
+    @property
+    def nodes(self) -> NodeLedger:
+        """The account of the workers' time."""
+        return self._account.nodes
+
+    def cost(self) -> float:
+        """Return the cost of all workers so far."""
+        return self._account.cost()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the predicted seconds of an update. Workers and calls are not saved: they come anew."""
+        return {"updateSeconds": self._update_seconds}
+
+    def load_state_dict(self, state: Mapping[str, Any], policy: Policy) -> None:
+        """Set the saved state. Take back the leases of the earlier run's workers, which ended with it."""
+        self._update_seconds = float(state["updateSeconds"])
+        for name in list(self.nodes.running()):
+            self._ledger.revoke(name)
+            self._account.end(name)
+        self._account.start(self._on_demand.name, Capacity.ON_DEMAND)
 
     # Serving
 
@@ -147,18 +184,27 @@ class LiveWorkers:
     def _serve(self) -> None:
         self._reconcile()
         own = self._on_demand.mailbox.collect(0.0)
-        self._on_demand.mailbox.answer({one.number: self._own.handle(one.worker, one.message) for one in own})
+        self._on_demand.mailbox.answer({one.number: self._handle(self._own, one) for one in own})
         if calls := self._cluster.collect(TICK_SECONDS):
-            self._cluster.answer({one.number: self.service.handle(one.worker, one.message) for one in calls})
+            self._cluster.answer({one.number: self._handle(self.service, one) for one in calls})
+
+    def _handle(self, service: LeaseService, call: Call) -> Any:
+        answer = service.handle(call.worker, call.message)
+        self._account.follow(call.worker, call.message, answer)
+        return answer
 
     def _reconcile(self) -> None:
         if time.monotonic() - self._reconciled < RECONCILE_SECONDS:
             return
         self._reconciled = time.monotonic()
         self._ledger.time_out(self._clock())
-        for name in self._cluster.reconcile():
+        changes = self._cluster.reconcile()
+        for name in changes.ended:
             self.losses += 1
             self.service.remove(name)
+            self._account.end(name)
+        for name in changes.started:
+            self._account.start(name)
         for name in self._cluster.draining():
             self.service.pause(name)
 

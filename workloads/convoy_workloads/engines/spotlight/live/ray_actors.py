@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_workloads.engines.spotlight.learning.models import problem_of, untrained_policy
 from convoy_workloads.engines.spotlight.learning.sampler import Sampler
+from convoy_workloads.engines.spotlight.live.cluster import Changes
 from convoy_workloads.engines.spotlight.live.computation import Walks
 from convoy_workloads.engines.spotlight.live.groups import Batch, Group, GroupBroken, Membership, Part, form
 from convoy_workloads.engines.spotlight.live.mailbox import Call, Mailbox
@@ -46,6 +47,8 @@ class Recipe:
     selection: Selection
     capacity: int
     """Requests that a worker computes at a time."""
+    step_seconds: float = 0.0
+    """Least time of a denoising step."""
 
 
 class Exchange:
@@ -94,7 +97,8 @@ class SpotActor:
         self._member = Membership(name)
         self._numbers = itertools.count()
         self._policies = Policies(lambda: untrained_policy(recipe.problem), self._fetch)
-        walks = Walks(recipe.sampler, problem_of(recipe.problem), recipe.selection, self._policy)
+        problem = problem_of(recipe.problem)
+        walks = Walks(recipe.sampler, problem, recipe.selection, self._policy, recipe.step_seconds)
         self._worker = Worker(self._client, walks, recipe.capacity, self._pause, self._noticed, self._leads)
 
     def run(self) -> Mapping[str, int]:
@@ -208,8 +212,8 @@ class RayCluster:
         """Start the mailbox on the driver's own node."""
         self._exchange = on_node(Exchange, self.head.own_node_id(), max_concurrency=128).remote()
 
-    def reconcile(self) -> Sequence[str]:
-        """Start workers on nodes that have none. Return the names of the workers that have ended."""
+    def reconcile(self) -> Changes:
+        """Start workers on nodes that have none. Return what has changed since the last call."""
         nodes = {node.id: node for node in self.head.worker_nodes()}
         ended = self._ended(nodes)
         draining = self.head.draining()
@@ -222,7 +226,7 @@ class RayCluster:
         ]
         if ended or started:
             self.regroup(self.degree)
-        return ended
+        return Changes(ended, started)
 
     def regroup(self, degree: int) -> float:
         """Form groups of this degree. Return the seconds until all members have joined, or are late."""

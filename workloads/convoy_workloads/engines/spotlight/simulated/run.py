@@ -3,29 +3,65 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from convoy_workloads.engines.spotlight.iteration import IterationReport, Loop
 from convoy_workloads.engines.spotlight.learning.grpo import Ranks, Rates, Trainer
 from convoy_workloads.engines.spotlight.learning.models import base_policy, problem_of
+from convoy_workloads.engines.spotlight.learning.policy import Policy
 from convoy_workloads.engines.spotlight.learning.reward import HeldOut
 from convoy_workloads.engines.spotlight.learning.sampler import Sampler
 from convoy_workloads.engines.spotlight.params import Params
 from convoy_workloads.engines.spotlight.simulated.compute import Compute
 from convoy_workloads.engines.spotlight.simulated.workers import Setting, SimulatedWorkers
+from convoy_workloads.engines.spotlight.workers import Workers
 from convoy_workloads.spot.ledger.encoding import decode, encode
-from convoy_workloads.spot.ledger.node_seconds import NodeLabel
+from convoy_workloads.spot.ledger.node_seconds import NodeLabel, NodeLedger
 from convoy_workloads.spot.ledger.request import RequestKind
 from convoy_workloads.spot.ledger.requests import RequestLedger
 
 STATE = "loop"
 
 
-class Run:
-    """A run of the engine with simulated workers."""
+class RunWorkers(Workers, Protocol):
+    """Workers with an account of their nodes, whose state is saved with the run."""
 
-    def __init__(self, params: Params, ranks: Ranks | None = None) -> None:
+    @property
+    def nodes(self) -> NodeLedger:
+        """The account of the nodes' time."""
+        ...
+
+    def cost(self) -> float:
+        """Return the cost of all nodes so far."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, besides the account."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any], policy: Policy) -> None:
+        """Set the saved state. `policy` has the restored weights."""
+        ...
+
+
+StartWorkers = Callable[[Params, RequestLedger], RunWorkers]
+
+
+def simulated_workers(params: Params, ledger: RequestLedger) -> RunWorkers:
+    """Return workers on a virtual clock."""
+    problem = problem_of(params.problem)
+    sampler = Sampler(params.sampler_steps, params.sigma, problem.size)
+    setting = Setting(params, params.cluster, params.systems, params.seed)
+    return SimulatedWorkers(setting, ledger, Compute(sampler, problem, params.selection))
+
+
+class Run:
+    """A run of the engine, by default with simulated workers."""
+
+    def __init__(
+        self, params: Params, ranks: Ranks | None = None, start: StartWorkers = simulated_workers
+    ) -> None:
         problem = problem_of(params.problem)
         sampler = Sampler(params.sampler_steps, params.sigma, problem.size)
         base = base_policy(params.problem)
@@ -34,8 +70,7 @@ class Run:
         self.trainer = Trainer(self.policy, base, sampler, rates, ranks or Ranks())
         ages = {RequestKind.ROLLOUT: params.staleness.rollout, RequestKind.EXPLORE: params.staleness.explore}
         self.ledger = RequestLedger(params.lease_seconds, max_age=ages)
-        setting = Setting(params, params.cluster, params.systems, params.seed)
-        self.workers = SimulatedWorkers(setting, self.ledger, Compute(sampler, problem, params.selection))
+        self.workers = start(params, self.ledger)
         job = (f"spotlight-{params.seed}", params.seed)
         self.loop = Loop(params, job, self.ledger, self.workers, self.trainer.update)
         self._held_out = HeldOut(problem, sampler, params.evaluation_seeds, params.seed)
