@@ -36,6 +36,10 @@ class Create:
     """True if the operator first sends a dry run. If the API server refuses the dry run, the object is not
     created.
     """
+    required: bool = True
+    """False if the plan's other objects are created even if the API server refuses this one. Such objects are
+    created last.
+    """
 
     @property
     def name(self) -> str:

@@ -267,20 +267,23 @@ class Reconciler:
         executor = self._executors[controller.resource.kind]
         generation = parent.generation if isinstance(parent, CachedObject) else 0
         children = [child for child in plan.children if not isinstance(child, Create)]
-        creations = plan.creations
         standing = self._refusals.standing(parent.uid, generation)
-        optional = {child.name for child in children if isinstance(child, Apply) and not child.required}
-        if standing.keys() <= optional:
-            children = [one for one in children if not _creates_object(one) or one.name not in standing]
-        else:
-            # While the back-off of refused children has not ended, create no child at all. After the
-            # back-off, create all children together.
-            children, creations = [child for child in children if not _creates_object(child)], ()
-        refused = await executor.execute(parent, children)
+        optional = {c.name for c in plan.children if isinstance(c, Apply | Create) and not c.required}
+        blocked = any(one.required for one in standing.values())
+        # While the back-off of refused children has not ended, create no child at all. After the back-off,
+        # create all children together. Optional children hold up no others.
+        children = [
+            one for one in children if not _creates_object(one) or not (blocked or one.name in standing)
+        ]
+        creations = [one for one in plan.creations if not (blocked or one.name in standing)]
+        refused = dict(await executor.execute(parent, children))
         await executor.prune(parent, plan.prune, plan.children)
-        if refused.keys() <= optional:
-            fault = await self._dry_run(controller, parent, creations)
-            refused = {**refused, **(fault or await executor.execute(parent, creations))}
+        for required in (True, False):
+            part = [one for one in creations if one.required is required]
+            if part and refused.keys() <= optional:
+                fault = await self._dry_run(controller, parent, part)
+                refused |= fault or await executor.execute(parent, part)
+        refused = {name: replace(one, required=name not in optional) for name, one in refused.items()}
         if not refused and not (creations or any(map(_creates_object, children))):
             return {}
         if refused and self._cache.store(controller.resource).by_uid(parent.uid):

@@ -46,6 +46,8 @@ class Refusal:
     """The field of the job at fault. Empty if the job itself may be correct, for example if a quota or a
     policy refused the pod.
     """
+    required: bool = True
+    """False if the other children are created without this one."""
 
 
 @dataclass(frozen=True, slots=True)

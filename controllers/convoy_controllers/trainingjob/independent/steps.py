@@ -151,9 +151,11 @@ def create_missing(work: Work, slots: Iterable[Slot], rooms: SpotRooms) -> None:
     freed = {one.name for one in work.deletions if one.grace_seconds == 0}
     taken = {one.name for one in work.observed.pods} - freed
     tried = {slot.role for slot in work.layout if slot.pod in work.own}
+    # Most pods of a role are refused for one cause, so the role waits as a whole.
+    refused = {slot.role for slot in work.layout if slot.pod in work.observed.create_errors}
     for slot in slots:
         record = work.records[slot.role, slot.replica]
-        if slot.pod in taken or slot.pod in work.observed.create_errors or record.ending:
+        if slot.pod in taken or slot.role in refused or record.ending:
             continue
         if records.pause_seconds(record, work.now) > 0:
             continue
@@ -161,5 +163,5 @@ def create_missing(work: Work, slots: Iterable[Slot], rooms: SpotRooms) -> None:
         if body is None:
             continue
         body = with_incarnation(body, work.incarnation, set(work.lost))
-        work.creations.append(Create(PODS, body, dry_run=slot.role not in tried))
+        work.creations.append(Create(PODS, body, dry_run=slot.role not in tried, required=False))
         tried.add(slot.role)
