@@ -8,18 +8,18 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from convoy_crds.conditions import CONDITION_DOCS
-from convoy_crds.spotpool import KIND, SpotPool
+from convoy_crds.condition_doc import EVENTS
+from convoy_crds.spotpool import SpotPool
+from convoy_crds.spotpool_conditions import SPOTPOOL_CONDITIONS
 from convoy_crds.spotpool_status import CapacityMode, NoticeKind, NoticeSource, SpotPoolStatus
 
 NODE_STATES = ("booting", "ready", "noticed", "draining", "lost")
 REASONS = tuple(
     dict.fromkeys(
         reason.name
-        for one in CONDITION_DOCS
-        if one.kind == KIND.name
+        for one in SPOTPOOL_CONDITIONS
         for reason in one.reasons
-        if reason.warning and one.name != "Events"
+        if reason.warning and one.name != EVENTS
     )
 )
 """Warning reasons of the conditions of SpotPools."""
