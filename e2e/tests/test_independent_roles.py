@@ -9,7 +9,7 @@ import pytest
 
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
-from e2e.drive.job_specs import ENDLESS, SMALL, own_container
+from e2e.drive.job_specs import ENDLESS, one_role, own_container
 from e2e.drive.jobs import Jobs
 from e2e.drive.perturbations import kill_rank
 
@@ -97,8 +97,8 @@ def test_losses_and_failures_of_independent_pods_do_not_touch_the_training(
 
 def test_independent_pods_are_drained_when_the_training_ends(jobs: Jobs, script: str) -> None:
     name = "finite"
-    roles = [{"name": "worker", "replicas": 1}, independent(script, "rollout", 1)]
-    jobs.create(name, engine={"name": "gpt", "params": {**SMALL, "steps": 400}}, roles=roles)
+    training = one_role(own_container("python", "-c", "import time; time.sleep(20)"))
+    jobs.create(name, engine=None, roles=[*training, independent(script, "rollout", 1)])
     jobs.wait(lambda: jobs.status(name).get("independent") == "1/1", 60, "the rollout pod runs")
     jobs.wait_phase(name, "Succeeded", 60)
     left = {"finite-worker-0"}
