@@ -125,7 +125,15 @@ PERTURBATIONS: tuple[PerturbationType, ...] = (
         "number of nodes that were lost",
         whole=True,
     ),
-    PerturbationType(PerturbationKind.SPOT_TRACE, "losses per node-hour", 0, 60, 0, _SIMULATED, ""),
+    PerturbationType(
+        PerturbationKind.SPOT_TRACE,
+        "losses per node-hour",
+        0,
+        60,
+        0,
+        frozenset({Backend.SIMULATION, Backend.HARNESS}),
+        "losses / hours for which the nodes were there",
+    ),
     PerturbationType(
         PerturbationKind.LINK_LIMIT,
         "Mbit/s",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,15 @@ from convoy_agents.faults.pod_processes import NodeFolders
 from convoy_agents.faults.record import Order, Record
 from convoy_agents.faults.rules import order_refusal
 from convoy_crds.perturbations import PerturbationKind
+from convoy_workloads.spot.availability import PRESETS
+from convoy_workloads.spot.trace import SECONDS_PER_HOUR, steady
 from e2e.cluster.cluster import Cluster
+from e2e.drive.spot_nodes import LocalProvider, following
 
 TICK_SECONDS = 0.25
 MAX_SECONDS = 3600.0
 """Longest time of a fault. Its block ends earlier."""
+SPOT_MODEL = "v100-16-nodes"
 MACHINE = NodeFolders(Path("/sys/fs/cgroup"), Path("/proc"))
 """The machine, whose processes include those of all nodes."""
 
@@ -40,6 +44,8 @@ class PodTarget:
     """Volume that FullDisk fills; empty for the only one that is bounded."""
     delete: Callable[[], object] | None = None
     """Function that deletes the pod, for KillPod."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the node each time that SpotTrace returns it."""
 
     @classmethod
     def of(cls, cluster: Cluster, pod: Any, rank: int = 0) -> PodTarget:
@@ -137,11 +143,26 @@ def _lost_node(kind: PerturbationKind, magnitude: float, target: PodTarget) -> I
     yield Achieved(magnitude, float(not node.alive))
 
 
+@contextmanager
+def _spot_node(kind: PerturbationKind, magnitude: float, target: PodTarget) -> Iterator[Achieved]:
+    """Take the target's node and return it, over and over. The node is back at the end of the block."""
+    model = PRESETS[SPOT_MODEL].with_losses(magnitude) if magnitude else None
+    hours = MAX_SECONDS / SECONDS_PER_HOUR
+    found = model.trace(1, hours=hours) if model is not None else steady(1, MAX_SECONDS)
+    first = next((change.at for change in found.changes() if change.appeared), 0.0)
+    provider = LocalProvider(target.cluster, target.labels)
+    achieved = Achieved(magnitude)
+    with following(found.window(first, MAX_SECONDS), [target.node], provider) as account:
+        yield achieved
+    achieved.magnitude = account.losses_per_node_hour
+
+
 _INJECTORS: dict[
     PerturbationKind, Callable[[PerturbationKind, float, PodTarget], AbstractContextManager[Achieved]]
 ] = {
     PerturbationKind.KILL_POD: _deleted_pod,
     PerturbationKind.NODE_LOSS: _lost_node,
+    PerturbationKind.SPOT_TRACE: _spot_node,
 }
 
 

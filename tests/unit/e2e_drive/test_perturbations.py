@@ -27,6 +27,9 @@ class FakeNode:
     def kill(self) -> None:
         self.alive = False
 
+    def reboot(self) -> None:
+        self.alive = True
+
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultNode:
@@ -80,3 +83,20 @@ def test_pods_and_nodes_are_gone_when_the_block_begins() -> None:
     where = target()
     with inject(Kind.NODE_LOSS, 1, where) as achieved:
         assert (where.cluster.node("n0").alive, achieved.magnitude) == (False, 1.0)
+
+
+def test_a_spot_node_is_back_at_the_end_of_the_block() -> None:
+    where = target(labels={"capacity": "spot"})
+    where.cluster.node("n0").kill()
+    calls: list[tuple[str, ...]] = []
+
+    def kubectl(*words: str) -> str:
+        calls.append(words)
+        return "node/n0"
+
+    where.cluster.kubectl = kubectl  # type: ignore[method-assign,assignment]
+    with inject(Kind.SPOT_TRACE, 0, where) as achieved:
+        assert achieved.magnitude is None
+    assert where.cluster.node("n0").alive
+    assert calls[-1] == ("label", "node", "n0", "capacity=spot", "--overwrite")
+    assert (achieved.asked, achieved.magnitude) == (0, 0.0)
