@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 LIFE_SECONDS = 900
 """Seconds after which a node ends by itself, if the tests did not end it."""
@@ -39,7 +40,7 @@ class Machine:
     address: str
     holder: subprocess.Popen[bytes]
     pid: int
-    programs: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    programs: list[subprocess.Popen[Any]] = field(default_factory=list)
 
     def inside(self, words: Sequence[str | Path], *, restricted: bool = True) -> list[str]:
         user = RESTRICTED if restricted else ()

@@ -7,71 +7,25 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("ray")
 
 from tests.integration.ray import nodes
+from tests.integration.ray.driver import Driver, key
 
 pytestmark = [
     pytest.mark.skipif(not nodes.allowed(), reason="needs the right to create namespaces"),
     pytest.mark.timeout(850),
 ]
-HERE = Path(__file__).parent
 WORKER = ("-m", "convoy_workloads.ray_cluster.worker", "--folder", nodes.FOLDER)
-
-
-class Driver:
-    """A driver program in the head's machine, spoken to in lines of JSON."""
-
-    def __init__(self, machine: nodes.Machine, program: str, log: Path, **environment: str) -> None:
-        words = nodes.python(HERE / program, machine.address, nodes.FOLDER)
-        self._log = log.open("wb")
-        self.process = subprocess.Popen(
-            machine.inside(words),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=nodes.environ(**environment),
-            text=True,
-        )
-        machine.programs.append(self.process)  # type: ignore[arg-type]
-
-    def heard(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        # Ray prints lines of its own.
-        line = next((one for one in self.process.stdout if one.startswith("{")), "")
-        assert line, Path(self._log.name).read_text()[-3000:]
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def go_on(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("{}\n")
-        self.process.stdin.flush()
 
 
 @pytest.fixture
 def machines() -> Iterator[list[nodes.Machine]]:
     with nodes.network(3) as found:
         yield found
-
-
-@pytest.fixture
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that programs of any user can read."""
-    folder = tmp_path_factory.mktemp("ray")
-    for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
-    return folder
-
-
-def key(folder: Path, name: str, digit: str) -> str:
-    path = folder / name
-    path.write_text(digit * 64 + "\n")
-    return str(path)
 
 
 def test_nodes_join_are_lost_drain_and_strangers_stay_out(
@@ -90,7 +44,9 @@ def test_nodes_join_are_lost_drain_and_strangers_stay_out(
         )
         for one in workers
     }
-    driver = Driver(head, "drive_cluster.py", shared / "driver.log", CONVOY_JOB_KEY_FILE=own)
+    driver = Driver(
+        head, "drive_cluster.py", shared / "driver.log", head.address, nodes.FOLDER, CONVOY_JOB_KEY_FILE=own
+    )
     assert driver.heard() == {"head": True}
     joined = driver.heard()
     assert joined["addresses"] == [one.address for one in workers] and joined["uids"] == [65532, 65532]

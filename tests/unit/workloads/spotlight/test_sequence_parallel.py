@@ -13,7 +13,15 @@ import torch
 
 from convoy_workloads.engines.spotlight.learning.policy import PicturePolicy
 from convoy_workloads.engines.spotlight.live import groups, sequence_parallel
-from convoy_workloads.engines.spotlight.live.groups import Batch, Group, GroupBroken, Membership, Part, form
+from convoy_workloads.engines.spotlight.live.groups import (
+    Batch,
+    Group,
+    GroupBroken,
+    Membership,
+    Part,
+    fitting_degree,
+    form,
+)
 from convoy_workloads.engines.spotlight.live.sequence_parallel import GroupPolicy, compute_part
 
 NAMES = ("a", "b", "c", "d")
@@ -119,6 +127,16 @@ def test_the_parts_of_a_group_that_never_ends_are_bounded() -> None:
     for call in range(3 * groups.MAX_PARTS):
         one.receive(Part(1, call, 0, 1, empty, empty))
     assert len(one._parts) <= groups.MAX_PARTS
+
+
+@pytest.mark.parametrize(
+    ("workers", "requests", "degree"),
+    [(8, 8, 1), (8, 5, 1), (8, 4, 2), (8, 2, 4), (8, 1, 4), (8, 0, 4), (1, 1, 1), (0, 3, 1)],
+)
+def test_workers_compute_together_only_if_there_is_too_little_work(
+    workers: int, requests: int, degree: int
+) -> None:
+    assert fitting_degree(workers, requests, [1, 2, 4]) == degree
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,9 @@ class ThreadCluster:
     def groups(self) -> int:
         return len(self._running)
 
+    def fit(self, requests: int) -> None:
+        """Threads form no groups."""
+
     def draining(self) -> frozenset[str]:
         return frozenset(self.noticed)
 

@@ -33,6 +33,9 @@ class Cluster(Protocol):
     def groups(self) -> int:
         """Return the number of groups of workers that can compute, each one request batch at a time."""
 
+    def fit(self, requests: int) -> None:
+        """Let workers compute together if there are fewer open requests than workers."""
+
     def draining(self) -> frozenset[str]:
         """Return the names of the workers whose nodes are about to vanish."""
 

@@ -16,7 +16,7 @@ from convoy_workloads.engines.spotlight.live.ray_actors import RayCluster, Recip
 from convoy_workloads.engines.spotlight.live.spot_pod import MEBIBYTE
 from convoy_workloads.engines.spotlight.live.weights import Policies
 from convoy_workloads.engines.spotlight.live.worker import ANSWER_SECONDS
-from convoy_workloads.engines.spotlight.params import Params
+from convoy_workloads.engines.spotlight.params import GridProblem, Params
 from convoy_workloads.engines.spotlight.simulated.run import StartWorkers
 from convoy_workloads.ray_cluster import token
 from convoy_workloads.ray_cluster.head import Head
@@ -43,7 +43,9 @@ def connect(params: Params, world: int) -> Iterator[StartWorkers]:
     )
     with ExitStack() as stack:
         stack.enter_context(head)
-        cluster = RayCluster(head, recipe(params))
+        # Only the transformer of the problem grid has tokens to split.
+        degrees = params.sequence_parallel if isinstance(params.problem, GridProblem) else (1,)
+        cluster = RayCluster(head, recipe(params), degrees)
         cluster.start()
 
         def start(given: Params, ledger: RequestLedger) -> LiveWorkers:

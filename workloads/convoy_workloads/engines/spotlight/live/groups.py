@@ -95,6 +95,15 @@ def form(workers: Mapping[str, Sequence[str]], degree: int, epoch: int) -> list[
     return groups
 
 
+def fitting_degree(workers: int, requests: int, degrees: Sequence[int]) -> int:
+    """Return the degree for `requests` open requests: the largest one that leaves a group for each of them.
+
+    With as many requests as workers, every worker computes alone, as splitting costs messages.
+    """
+    possible = [one for one in degrees if one * max(1, requests) <= workers]
+    return max(possible, default=min(degrees))
+
+
 class Membership:
     """The present group of one worker, and the parts that its peers have sent."""
 

@@ -22,13 +22,14 @@ from convoy_workloads.engines.spotlight.live.weights import KEPT, vector_of
 from convoy_workloads.engines.spotlight.params import Params
 from convoy_workloads.engines.spotlight.workers import Finished
 from convoy_workloads.spot.ledger.node_seconds import Capacity, NodeLedger
-from convoy_workloads.spot.ledger.request import Request
+from convoy_workloads.spot.ledger.request import Request, RequestState
 from convoy_workloads.spot.ledger.requests import RequestLedger
 
 TICK_SECONDS = 0.02
 """Longest wait for a call of a spot worker, before the worker in this process gets its answers."""
 RECONCILE_SECONDS = 0.5
 """Seconds between two looks for nodes that have come or gone."""
+_RUNNING = (RequestState.PLANNED, RequestState.LEASED)
 SMOOTHING = 0.5
 """Weight of the last update's time in the prediction of the next one."""
 
@@ -205,6 +206,7 @@ class LiveWorkers:
             self._account.end(name)
         for name in changes.started:
             self._account.start(name)
+        self._cluster.fit(len(self._ledger.select(_RUNNING)))
         for name in self._cluster.draining():
             self.service.pause(name)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,15 @@ from convoy_workloads.engines.spotlight.learning.models import problem_of, untra
 from convoy_workloads.engines.spotlight.learning.sampler import Sampler
 from convoy_workloads.engines.spotlight.live.cluster import Changes
 from convoy_workloads.engines.spotlight.live.computation import Walks
-from convoy_workloads.engines.spotlight.live.groups import Batch, Group, GroupBroken, Membership, Part, form
+from convoy_workloads.engines.spotlight.live.groups import (
+    Batch,
+    Group,
+    GroupBroken,
+    Membership,
+    Part,
+    fitting_degree,
+    form,
+)
 from convoy_workloads.engines.spotlight.live.mailbox import Call, Mailbox
 from convoy_workloads.engines.spotlight.live.messages import Message, NoAnswer, Stored, Weights
 from convoy_workloads.engines.spotlight.live.sequence_parallel import GroupPolicy, compute_part
@@ -35,7 +43,9 @@ CALL_SECONDS = 2.0
 """Longest wait of the driver for its own mailbox, which is on its own node."""
 JOIN_SECONDS = 5.0
 MAX_STARTS = 5
-"""Actors that are started on one node. A node where they all fail is left alone."""
+"""Actors that are started in one slot of a node. A slot where they all fail is left alone."""
+RESTART_SECONDS = 20.0
+"""Seconds from the end of an actor to the start of the next one in its slot. A lost node is known by then."""
 
 
 @dataclass(frozen=True)
@@ -200,11 +210,19 @@ class RayCluster:
 
     head: Head
     recipe: Recipe
+    degrees: Sequence[int] = (1,)
+    """Degrees of sequence parallelism that groups may have."""
     degree: int = 1
-    """Degree of sequence parallelism that groups have if their node has enough workers."""
+    """Present degree. Groups on nodes with fewer workers have smaller ones."""
     running: dict[str, Running] = field(default_factory=dict)
     epoch: int = 0
     _starts: Counter[str] = field(default_factory=Counter)
+    _ends: dict[str, float] = field(default_factory=dict)
+    """Time of the last end of an actor in each slot."""
+    _ready: set[str] = field(default_factory=set)
+    """Workers that have called. Others are starting, and would hold up a group."""
+    _outdated: bool = False
+    """True if the groups do not contain exactly the workers that are ready."""
     _groups: list[Group] = field(default_factory=list)
     _exchange: Any = None
 
@@ -222,32 +240,41 @@ class RayCluster:
             for node in nodes.values()
             if node.id not in draining
             for slot in range(node.slots)
-            if _name(node, slot) not in self.running and self._starts[_name(node, slot)] < MAX_STARTS
+            if self._may_start(_name(node, slot))
         ]
-        if ended or started:
-            self.regroup(self.degree)
+        if self._outdated:
+            self._form(self.degree)
         return Changes(ended, started)
 
     def regroup(self, degree: int) -> float:
         """Form groups of this degree. Return the seconds until all members have joined, or are late."""
         began = time.perf_counter()
-        self.degree, self.epoch = degree, self.epoch + 1
+        deadline = time.monotonic() + JOIN_SECONDS
+        for one in self._form(degree):
+            if isinstance(outcome(one, deadline - time.monotonic()), Late):
+                break
+        return time.perf_counter() - began
+
+    def _form(self, degree: int) -> list[Any]:
+        """Send each worker its group. Return the calls; they need not be waited for."""
+        self.degree, self.epoch, self._outdated = degree, self.epoch + 1, False
         by_node: dict[str, list[str]] = {}
-        for name, one in sorted(self.running.items()):
-            by_node.setdefault(one.node, []).append(name)
+        for name in sorted(self._ready):
+            by_node.setdefault(self.running[name].node, []).append(name)
         self._groups = form(by_node, degree, self.epoch)
-        joins = [
+        return [
             self.running[member].handle.join.remote(
                 group, {other: self.running[other].handle for other in group.members if other != member}
             )
             for group in self._groups
             for member in group.members
         ]
-        deadline = time.monotonic() + JOIN_SECONDS
-        for one in joins:
-            if isinstance(outcome(one, deadline - time.monotonic()), Late):
-                break
-        return time.perf_counter() - began
+
+    def fit(self, requests: int) -> None:
+        """Let workers compute together if there are fewer open requests than workers."""
+        degree = fitting_degree(len(self._ready), requests, self.degrees)
+        if requests and degree != self.degree:
+            self._form(degree)
 
     def groups(self) -> int:
         """Return the number of groups."""
@@ -267,11 +294,20 @@ class RayCluster:
     def collect(self, seconds: float) -> list[Call]:
         """Return the calls of workers."""
         found = outcome(self._exchange.collect.remote(seconds), seconds + CALL_SECONDS)
-        return found.value if isinstance(found, Value) else []
+        calls: list[Call] = found.value if isinstance(found, Value) else []
+        came = {one.worker for one in calls} & set(self.running) - self._ready
+        self._ready |= came
+        self._outdated = self._outdated or bool(came)
+        return calls
 
     def answer(self, answers: Mapping[int, Any]) -> None:
         """Answer calls."""
         self._exchange.answer.remote(answers)
+
+    def _may_start(self, name: str) -> bool:
+        ended = self._ends.get(name)
+        waits = ended is not None and time.monotonic() - ended < RESTART_SECONDS
+        return name not in self.running and self._starts[name] < MAX_STARTS and not waits
 
     def _start(self, node: WorkerNode, slot: int) -> str:
         name = _name(node, slot)
@@ -287,6 +323,9 @@ class RayCluster:
         over += [name for name, one in self.running.items() if one.node not in nodes and name not in over]
         for name in over:
             del self.running[name]
+            self._ends[name] = time.monotonic()
+            self._outdated = self._outdated or name in self._ready
+            self._ready.discard(name)
         return over
 
 

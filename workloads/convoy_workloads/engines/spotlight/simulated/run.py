@@ -17,7 +17,7 @@ from convoy_workloads.engines.spotlight.simulated.compute import Compute
 from convoy_workloads.engines.spotlight.simulated.workers import Setting, SimulatedWorkers
 from convoy_workloads.engines.spotlight.workers import Workers
 from convoy_workloads.spot.ledger.encoding import decode, encode
-from convoy_workloads.spot.ledger.node_seconds import NodeLabel, NodeLedger
+from convoy_workloads.spot.ledger.node_seconds import Capacity, NodeLabel, NodeLedger
 from convoy_workloads.spot.ledger.request import RequestKind
 from convoy_workloads.spot.ledger.requests import RequestLedger
 
@@ -91,7 +91,7 @@ class Run:
         now = self.workers.now()
         seconds: dict[NodeLabel, float] = dict.fromkeys(NodeLabel, 0.0)
         for charge in self.workers.nodes.charges(now):
-            seconds[charge.label] += charge.seconds
+            seconds[charge.label] += charge.seconds if charge.capacity is Capacity.SPOT else 0.0
         total = sum(seconds.values()) or 1.0
         return {
             "seconds": now,
