@@ -71,9 +71,9 @@ def objection(
         ]
     if nodes:
         lines += [
-            "Only the operator removes its taints from nodes. Delete the policies first, and wait until no",
-            "node shows a HEALTH value or a convoy.dev taint:",
-            "  kubectl delete guardpolicies --all",
+            "Only the operator removes its taints from nodes. Delete policies and pools first, and wait",
+            "until no node shows a HEALTH value or a convoy.dev taint:",
+            "  kubectl delete guardpolicies,spotpools --all",
             f"  kubectl get nodes -o custom-columns={_COLUMNS}",
         ]
     if undo:
@@ -107,7 +107,7 @@ def marked(node: Object) -> bool:
 async def check(gateway: ApiGateway, undo: str) -> str | None:
     """Return the reason why Convoy may not be uninstalled now; None if it may.
 
-    After jobs and policies are deleted, their pods, and the labels and taints on nodes, disappear by
+    After jobs, policies and pools are deleted, their pods, and the labels and taints on nodes, disappear by
     themselves. The check waits up to SETTLE_SECONDS for that.
     """
     deadline = time.monotonic() + SETTLE_SECONDS
