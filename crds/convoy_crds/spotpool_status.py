@@ -12,14 +12,14 @@ from convoy_crds.meta import Bookkeeping, Condition, StatusModel, map_list
 
 MAX_NODES = 1000
 """Maximum number of nodes of a pool."""
-MAX_NOTICES = 64
-"""Maximum number of notices in the status."""
+MAX_PAST_NOTICES = 64
+"""Maximum number of notices about nodes that have left in the status."""
 MAX_NAMESPACES = 256
 """Maximum number of namespaces in the status."""
 MAX_GRANTS = 256
 """Maximum number of roles that a pool serves."""
 MAX_SAMPLES = 64
-"""Maximum number of notice times and of interruptions that the status keeps."""
+"""Maximum number of notice times that the status keeps."""
 
 
 class CapacityMode(StrEnum):
@@ -238,8 +238,8 @@ class SpotInternal(Bookkeeping):
     on_demand: Annotated[list[str], Field(max_length=MAX_NODES)] = Field(default_factory=list)
     """Uids of the on-demand nodes that ran pods of the pool."""
     notice_seconds: Annotated[list[float], Field(max_length=MAX_SAMPLES)] = Field(default_factory=list)
-    interruptions: Annotated[list[datetime], Field(max_length=MAX_SAMPLES)] = Field(default_factory=list)
-    """Times of the latest preemptions."""
+    interruptions: Annotated[list[datetime], Field(max_length=MAX_NODES + 1)] = Field(default_factory=list)
+    """Times of the preemptions within the last hour."""
     short_since: datetime | None = None
     """Time since which granted pods have had no ready spot node."""
 
@@ -256,7 +256,9 @@ class SpotPoolStatus(StatusModel):
     """Time at which the mode last changed."""
     price: PriceStatus = Field(default_factory=PriceStatus)
     nodes: SpotNodes = Field(default_factory=SpotNodes)
-    notices: Annotated[list[NodeNotice], Field(max_length=MAX_NOTICES)] = Field(default_factory=list)
+    notices: Annotated[list[NodeNotice], Field(max_length=MAX_NODES + MAX_PAST_NOTICES)] = Field(
+        default_factory=list
+    )
     """Notices about present nodes, and the latest ones about others."""
     preemptions: Preemptions = Field(default_factory=Preemptions)
     notice_seconds: NoticeSeconds | None = None

@@ -46,13 +46,14 @@ def account(observed: Observed, schedule: PriceSchedule, now: datetime) -> Accou
     since = min(since, until)
     observed_all = observed.account is not None or until - since <= GAP_SECONDS
     totals = _totals(base)
+    users_of = _users_by_node(observed)
     for name, begin in _spot_nodes(observed, since, until):
         seen = observed_all and until - begin <= max(GAP_SECONDS, until - since)
-        users = _users(observed, name) if seen else (UNOBSERVED,)
+        users = users_of.get(name, (UNUSED,)) if seen else (UNOBSERVED,)
         _add_spot(totals, schedule, users, (begin, until))
     for node in observed.on_demand:
         if node.uid in observed.pool.status.internal.on_demand:
-            users = _users(observed, node.name) if observed_all else (UNOBSERVED,)
+            users = users_of.get(node.name, (UNUSED,)) if observed_all else (UNOBSERVED,)
             cost = (until - since) * schedule.on_demand / SECONDS_PER_HOUR
             totals.on_demand += cost
             _share(totals.users, users, cost)
@@ -103,8 +104,12 @@ def _created(node: Node, until: float) -> float:
     return node.created.timestamp() if node.created is not None else until
 
 
-def _users(observed: Observed, node: str) -> tuple[str, ...]:
-    return tuple(sorted({pod.namespace for pod in observed.pods_on(node)})) or (UNUSED,)
+def _users_by_node(observed: Observed) -> dict[str, tuple[str, ...]]:
+    """Return the namespaces whose pods use each node, by name of the node."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for pod in observed.pods:
+        found[pod.node].add(pod.namespace)
+    return {node: tuple(sorted(namespaces)) for node, namespaces in found.items()}
 
 
 def _add_spot(

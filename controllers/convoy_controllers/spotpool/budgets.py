@@ -28,7 +28,7 @@ def pool_budget(budget: SpotBudget, cost: SpotCost) -> Spent | None:
     if budget.max_spend is None or total < budget.max_spend - ROUNDING:
         return None
     reason = Reasons.POOL_BUDGET_SPENT
-    return Spent(reason, reason.format(spent=f"{total:.2f}", limit=f"{budget.max_spend:g}"))
+    return Spent(reason, reason.format(limit=f"{budget.max_spend:g}"))
 
 
 def namespace_budgets(budget: SpotBudget, cost: SpotCost) -> Mapping[str, Spent]:
@@ -37,9 +37,7 @@ def namespace_budgets(budget: SpotBudget, cost: SpotCost) -> Mapping[str, Spent]
         return {}
     limit, reason = budget.per_namespace.max_spend, Reasons.NAMESPACE_BUDGET_SPENT
     return {
-        one.namespace: Spent(
-            reason, reason.format(namespace=one.namespace, spent=f"{one.spend:.2f}", limit=f"{limit:g}")
-        )
+        one.namespace: Spent(reason, reason.format(namespace=one.namespace, limit=f"{limit:g}"))
         for one in cost.by_namespace
         if one.spend >= limit - ROUNDING
     }

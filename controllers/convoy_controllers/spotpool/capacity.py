@@ -12,14 +12,12 @@ from datetime import datetime
 
 from convoy_controllers.cached import Node
 from convoy_controllers.spotpool.noticing import closes_node
+from convoy_controllers.spotpool.preemptions import WINDOW_SECONDS
 from convoy_crds.meta import seconds
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.spotpool import Fallback, SpotPoolSpec
 from convoy_crds.spotpool_status import CapacityMode, NodeNotice, SpotPoolStatus
-
-WINDOW_SECONDS = 3600.0
-"""Length of the window of `fallback.maxInterruptionsPerHour`, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,7 @@ def _budget(status: SpotPoolStatus, found: Findings) -> Finding:
         if grant.reason == Reasons.POOL_FULL.name and "maxSpendPerHour" in grant.message:
             reason = Reasons.HOURLY_BUDGET_REACHED
             return False, reason, reason.format(why=grant.message)
-    total = status.cost.spot + status.cost.on_demand
-    return True, Reasons.WITHIN_BUDGET, Reasons.WITHIN_BUDGET.format(spent=f"{total:.2f}")
+    return True, Reasons.WITHIN_BUDGET, Reasons.WITHIN_BUDGET.message
 
 
 def _available(found: Findings) -> Finding:

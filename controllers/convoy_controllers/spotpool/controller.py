@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.children import EvictPod
-from convoy_controllers.controller import Controller, Makes, Watch, every
+from convoy_controllers.controller import Controller, Makes, Pace, Watch, every
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import NODES, PODS, SPOT_POOLS, TRAINING_JOBS
 from convoy_controllers.spotpool.observe import observe
@@ -72,4 +72,5 @@ CONTROLLER = Controller(
         every(KIND, SPOT_POOLS, lambda pool: pool.generation),
     ),
     progress=PROGRESS_FIELDS,
+    pace=Pace(min_seconds=0.0, max_seconds=1.0),
 )

@@ -15,7 +15,7 @@ from convoy_controllers.spotpool.node_notices import about
 from convoy_controllers.spotpool.notice import Notice
 from convoy_crds.spotpool import NoticeSettings, Rebalance, SpotPoolSpec
 from convoy_crds.spotpool_status import (
-    MAX_NOTICES,
+    MAX_PAST_NOTICES,
     NodeNotice,
     NoticeKind,
     NoticeSource,
@@ -77,10 +77,10 @@ def closes_node(notice: NodeNotice, settings: NoticeSettings) -> bool:
 
 
 def bounded(present: Iterable[NodeNotice], past: Iterable[NodeNotice]) -> list[NodeNotice]:
-    """Return the notices for the status: those about present nodes first, then the latest others."""
+    """Return the notices for the status: all about present nodes first, then the latest others."""
     live = sorted(present, key=lambda one: (not one.state.holds, -one.at.timestamp(), one.node))
     gone = sorted(past, key=lambda one: -one.at.timestamp())
-    return [*live, *gone][:MAX_NOTICES]
+    return [*live, *gone[:MAX_PAST_NOTICES]]
 
 
 def _after(

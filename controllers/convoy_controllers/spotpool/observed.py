@@ -89,7 +89,3 @@ class Observed:
     """Number of nodes that the pool selects but that belong to another pool, by name of that pool."""
     account: Account | None = None
     """The account of the newest executed plan; None after a start of the operator."""
-
-    def pods_on(self, node: str) -> tuple[PoolPod, ...]:
-        """Return the pool's pods on a node."""
-        return tuple(pod for pod in self.pods if pod.node == node)

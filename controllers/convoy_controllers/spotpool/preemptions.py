@@ -9,6 +9,7 @@ from datetime import datetime
 
 from convoy_controllers.spotpool.node_records import NodeEnd
 from convoy_crds.spotpool_status import (
+    MAX_NODES,
     MAX_SAMPLES,
     NodeNotice,
     NoticeKind,
@@ -17,6 +18,9 @@ from convoy_crds.spotpool_status import (
     Preemptions,
     SpotPoolStatus,
 )
+
+WINDOW_SECONDS = 3600.0
+"""Length of the window of `fallback.maxInterruptionsPerHour`, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ def count(status: SpotPoolStatus, found: Sequence[Departure], false_alarms: int,
         last_at=now if preempted else before.last_at,
     )
     internal = status.internal
-    internal.interruptions = [*internal.interruptions, *[now] * len(preempted)][-MAX_SAMPLES:]
+    recent = [time for time in internal.interruptions if (now - time).total_seconds() < WINDOW_SECONDS]
+    internal.interruptions = [*recent, *[now] * len(preempted)][-MAX_NODES - 1 :]
     leads = [(one.at - one.notice.at).total_seconds() for one in with_notice if one.notice is not None]
     internal.notice_seconds = [*internal.notice_seconds, *[max(0.0, lead) for lead in leads]][-MAX_SAMPLES:]
     if internal.notice_seconds:

@@ -44,6 +44,13 @@ REASONS = frozenset(
         Reasons.INDEPENDENT_NOT_STARTING,
         Reasons.INDEPENDENT_GIVEN_UP,
         Reasons.INDEPENDENT_REFUSED,
+        # These reasons mean that a SpotPool grants no pods.
+        Reasons.UNKNOWN_POOL,
+        Reasons.POOL_NOT_ALLOWED,
+        Reasons.POOL_HOLDS_GROUP,
+        Reasons.POOL_NAMESPACES,
+        Reasons.POOL_BUDGET_SPENT,
+        Reasons.NAMESPACE_BUDGET_SPENT,
         # These reasons mean that the job's state is not saved as the spec asks.
         Reasons.NO_PEER,
         Reasons.NO_CHECKPOINT_MEMORY,

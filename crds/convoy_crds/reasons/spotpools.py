@@ -50,16 +50,16 @@ class SpotPoolReasons:
         "price {price:g} counts; correct the line",
         warning=True,
     )
-    WITHIN_BUDGET = Reason("WithinBudget", "the nodes have cost {spent} so far")
+    WITHIN_BUDGET = Reason("WithinBudget", "no budget of the pool is reached")
     POOL_BUDGET_SPENT = Reason(
         "PoolBudgetSpent",
-        "the nodes have cost {spent}, and spec.budget.maxSpend is {limit}. The pool's pods are drained; "
+        "the nodes have cost spec.budget.maxSpend, which is {limit}. The pool's pods are drained; "
         "raise the budget, or delete the nodes",
         warning=True,
     )
     NAMESPACE_BUDGET_SPENT = Reason(
         "NamespaceBudgetSpent",
-        "namespace {namespace!r} has spent {spent}, and spec.budget.perNamespace.maxSpend is {limit}. Its "
+        "namespace {namespace!r} has spent spec.budget.perNamespace.maxSpend, which is {limit}. Its "
         "pods are drained; raise the budget, or end its jobs",
         warning=True,
     )

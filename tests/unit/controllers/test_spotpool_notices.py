@@ -8,7 +8,7 @@ import pytest
 from tests.unit.controllers.spot_cluster import SpotCluster, make_pool
 
 from convoy_controllers.spotpool.notice import Notice
-from convoy_crds.spotpool_status import NoticeKind, NoticeSource, NoticeState
+from convoy_crds.spotpool_status import MAX_PAST_NOTICES, NoticeKind, NoticeSource, NoticeState
 
 AWS, TAINT = NoticeSource.AWS, NoticeSource.TAINT
 ITN = {"key": "aws-node-termination-handler/spot-itn", "value": "x", "effect": "NoSchedule"}
@@ -231,3 +231,23 @@ def test_a_node_that_leaves_the_pool_is_not_lost(cluster: SpotCluster) -> None:
     cluster.step()
     assert cluster.status.preemptions.total == 0
     assert cluster.status.nodes.ready == 1
+
+
+def test_all_nodes_may_get_notice_at_once() -> None:
+    cluster = SpotCluster(pool=make_pool(maxNodes=200))
+    cluster.claim(200)
+    for number in range(150):
+        cluster.add_node(str(number))
+        cluster.add_pod(f"pod-{number}", str(number))
+        cluster.notify(str(number), seconds=20)
+    made = cluster.step()
+    assert len(made.events) == 8
+    assert cluster.status.nodes.noticed == 150
+    assert cluster.step().status is None
+    cluster.wait(20)
+    assert len(cluster.evicted) == 150
+    for number in range(150):
+        cluster.remove_node(str(number))
+    cluster.step()
+    assert cluster.status.preemptions.with_notice == 150
+    assert len(cluster.status.notices) == MAX_PAST_NOTICES

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controllers.spot_cluster import SpotCluster, make_pool
 
-from convoy_crds.spotpool_status import MAX_NOTICES, NoticeKind, NoticeSource
+from convoy_crds.spotpool_status import MAX_PAST_NOTICES, NoticeKind, NoticeSource
 
 NAMES = ("a", "b", "c")
 PRICE = 0.25
@@ -109,7 +109,7 @@ class Life:
             counts = status.preemptions
             assert counts.total + counts.removals == self.ended
             assert counts.total == counts.with_notice + counts.without_notice
-        assert len(status.notices) <= MAX_NOTICES
+        assert len(status.notices) <= len(cluster.nodes) + MAX_PAST_NOTICES
         keys = [(one.node_uid, one.boot_id) for one in status.notices if one.state.holds]
         assert len(keys) == len(set(keys))
         present = {one.uid for one in cluster.nodes.values()}

@@ -43,7 +43,7 @@ def test_an_objection_names_a_few_objects_and_counts_all() -> None:
 def test_marked_nodes_must_be_released_first() -> None:
     words = objection({}, [], ["n1"]) or ""
     assert words.splitlines()[0].endswith("Still present: 1 marked node (n1).")
-    assert "kubectl delete guardpolicies --all" in words and "trainingjobs" not in words
+    assert "kubectl delete guardpolicies,spotpools --all" in words and "trainingjobs" not in words
     assert "1 TrainingJob (a/b), 1 worker pod (a/p) and 1 marked node (n1)." in (
         objection(jobs("a/b"), ["a/p"], ["n1"]) or ""
     )
