@@ -66,8 +66,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.notices = noticing.bounded(noticed.notices, _past(pool.status, noticed.notices, left))
     _show_cost(status, found, schedule, now)
     usable = capacity.usable(observed.nodes, noticed.notices, pool.spec)
-    choice = capacity.choose(status, pool.spec, len(usable), _wanted(observed), now)
     spent = budgets.pool_budget(pool.spec.budget, status.cost)
+    wanted = 0 if spent is not None else _wanted(observed, status)
+    choice = capacity.choose(status, pool.spec, len(usable), wanted, now)
     status.grants = _grants(observed, status, choice, spent, schedule)
     status.mode, status.mode_since = choice.mode, choice.since
     status.internal.short_since = choice.short_since
@@ -122,8 +123,15 @@ def _time(seconds: float | None, now: datetime) -> datetime | None:
     return None if seconds is None else now + timedelta(seconds=round(seconds - now.timestamp()))
 
 
-def _wanted(observed: Observed) -> int:
-    return sum(one.wanted for one in observed.claims if observed.pool.spec.allows(one.namespace))
+def _wanted(observed: Observed, status: SpotPoolStatus) -> int:
+    """Return the number of pods that may be granted and that jobs want."""
+    spec = observed.pool.spec
+    spent = budgets.namespace_budgets(spec.budget, status.cost)
+    return sum(
+        one.wanted
+        for one in observed.claims
+        if spec.allows(one.namespace) and not one.trainer_nodes and one.namespace not in spent
+    )
 
 
 def _grants(

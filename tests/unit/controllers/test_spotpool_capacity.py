@@ -117,6 +117,15 @@ def test_a_pool_that_never_wants_pods_never_falls_back() -> None:
     assert cluster.status.mode_since is None
 
 
+def test_claims_that_get_nothing_do_not_cause_a_fall_back() -> None:
+    cluster = with_fallback()
+    cluster.claims.clear()
+    cluster.claim(1, trainer_nodes=("a",))
+    cluster.wait(600, tick=60)
+    assert cluster.status.mode is SPOT
+    assert cluster.condition("SpotAvailable")[0] == "True"
+
+
 def test_too_many_preemptions_open_the_breaker_for_an_hour() -> None:
     cluster = with_fallback(maxInterruptionsPerHour=2, minimumStay="1m")
     cluster.add_node("stays")
