@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from convoy_workloads.simulators import allocation, autoscaling, dag_scheduling, recovery, spot
+from convoy_workloads.simulators import (
+    allocation,
+    autoscaling,
+    dag_scheduling,
+    recovery,
+    spot,
+    spotlight,
+)
 from convoy_workloads.simulators.simulator import Simulator
 
 SIMULATORS: tuple[Simulator, ...] = (
@@ -11,4 +18,5 @@ SIMULATORS: tuple[Simulator, ...] = (
     dag_scheduling.SIMULATOR,
     allocation.SIMULATOR,
     spot.SIMULATOR,
+    spotlight.SIMULATOR,
 )  # fmt: skip
