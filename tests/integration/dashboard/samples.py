@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.integration.dashboard import chat, llama, machines, trial
+from tests.integration.dashboard import chat, llama, machines, spot, trial
 from tests.integration.dashboard.conftest import Cluster
 from tests.integration.dashboard.machines import condition
 from tests.integration.dashboard.times import at
@@ -131,3 +131,4 @@ def fill(cluster: Cluster, research: str, points: int = 60) -> None:
     llama.replay(cluster, points)
     chat.create(cluster, points)
     trial.create(cluster)
+    spot.create(cluster)

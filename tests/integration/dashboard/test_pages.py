@@ -27,7 +27,8 @@ def research(cluster: Cluster, dashboard: Process) -> str:
 PAGES = (
     ("/", ["llama-8b", "Store not ready", "Breaker open", "Job failed", "Job stuck", "Detector blind",
            "Node quarantined", "10 nodes", "8 jobs", "1 ServingJob", "Rollout halted",
-           "convoy why servingjob/chat", "1 experiment", "2 Supported, 1 Undecided"]),
+           "convoy why servingjob/chat", "1 experiment", "2 Supported, 1 Undecided",
+           "Spot pools", "Spot pool held up", "convoy spot pools harvest"]),
     ("/jobs/default/llama-8b", [f"{llama.step(1):,}", "rank 5", "Thermal", "straggler: ", "RankKilled",
                                 "NodeLost", "Recorded since", "llama-8b-worker-2", "r2", "6-7", "(problem)",
                                 "every 1 min 35 s", "held_out_loss", "nats", "Share of the tokens"]),
@@ -39,6 +40,9 @@ PAGES = (
                                           "convoy experiment report autoscalers"]),
     ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "running", "Qualified → Suspect",
                         "default/llama-8b", f"{machines.COST:,} GPU-s"]),
+    ("/spot/harvest", ["Problem", "PriceStale", "7 ready, 1 noticed", "node-09", "Taint, AWS (3 repeats)",
+                       "default/llama-8b", "PoolFull", "45.00 of 100 USD", "20% of it unused",
+                       "namespace research", "10 with, 2 without notice", "median 118 s"]),
 )  # fmt: skip
 
 
@@ -85,6 +89,8 @@ def test_missing_objects_are_reported(research: str, dashboard: Process, browser
     browser.wait_for_text("There is no such job, or you may not see it.")
     browser.open(dashboard.url + "/nodes/nowhere")
     browser.wait_for_text("There is no such node, or you may not see it.")
+    browser.open(dashboard.url + "/spot/nowhere")
+    browser.wait_for_text("There is no such SpotPool, or you may not see it.")
 
 
 def test_jobs_are_filtered_sorted_and_opened_by_keyboard(
