@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -36,15 +37,27 @@ def marks(node: Node) -> Iterator[Notice]:
         )
 
 
-def about(node: Node, notices: Iterable[Notice]) -> Iterator[Notice]:
-    """Yield the notices about this node. A notice about an earlier Node or boot of the same name is not."""
-    for notice in notices:
-        if notice.provider_id and node.provider_id:
-            same = notice.provider_id == node.provider_id
-        else:
-            same = notice.node_name == node.name
-        if same and notice.node_uid in ("", node.uid) and notice.boot_id in ("", node.boot_id):
-            yield notice
+class NoticeIndex:
+    """Finds the notices about a node, by the id of its instance or by its name."""
+
+    def __init__(self, notices: Iterable[Notice]) -> None:
+        self._by_instance: dict[str, list[Notice]] = defaultdict(list)
+        self._by_name: dict[str, list[Notice]] = defaultdict(list)
+        for notice in notices:
+            self._by_instance[notice.provider_id].append(notice)
+            self._by_name[notice.node_name].append(notice)
+
+    def about(self, node: Node) -> list[Notice]:
+        """Return the notices about this node, but none about an earlier Node or boot of the same name."""
+        by_instance = self._by_instance.get(node.provider_id, ()) if node.provider_id else ()
+        by_name = [
+            one for one in self._by_name.get(node.name, ()) if not (one.provider_id and node.provider_id)
+        ]
+        return [
+            one
+            for one in (*by_instance, *by_name)
+            if one.node_uid in ("", node.uid) and one.boot_id in ("", node.boot_id)
+        ]
 
 
 def _seconds(time: Any) -> float:

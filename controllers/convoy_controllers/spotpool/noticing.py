@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.cached import Node
-from convoy_controllers.spotpool.node_notices import about
+from convoy_controllers.spotpool.node_notices import NoticeIndex
 from convoy_controllers.spotpool.notice import Notice
 from convoy_crds.spotpool import NoticeSettings, Rebalance, SpotPoolSpec
 from convoy_crds.spotpool_status import (
@@ -53,10 +53,11 @@ def merge(
 ) -> Noticed:
     """Return the notices about the present nodes. `signals`: the notices that hold at present."""
     known = {(one.node_uid, one.boot_id): one for one in before if one.state is not NoticeState.GONE}
+    index = NoticeIndex(signals)
     found, opened, false = [], [], []
     for node in nodes:
         old = known.get((node.uid, node.boot_id))
-        present = list(about(node, signals))
+        present = index.about(node)
         new = _after(old, node, present, spec.notice, now) if old or present else None
         if new is None:
             continue

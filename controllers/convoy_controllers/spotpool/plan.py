@@ -75,8 +75,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.nodes = _counts(observed, status, followed, left)
     conditions.report(observed, status, conditions.Findings(choice, spent, len(usable)), now)
     evicted = draining.leaving(observed, noticed.notices, status.grants, choice, usable)
+    stored = status.to_dict()
     return Plan(
-        status=status.to_dict() if status.to_dict() != pool.status.to_dict() else None,
+        status=stored if stored != pool.status.to_dict() else None,
         status_first=True,
         children=tuple(EvictPod(pod.namespace, pod.name, pod.uid) for pod in evicted),
         events=tuple(_events(pool.status, status, noticed.opened, noticed.false_alarms, left))[:MAX_EVENTS],
