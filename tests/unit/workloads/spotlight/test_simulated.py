@@ -234,3 +234,20 @@ def test_recorded_traces_have_the_number_of_nodes_of_the_cluster(trace: str) -> 
     assert max(accumulate(change for _, change in changes)) == 6
     assert all(one.start <= one.notice <= one.end for one in found)
     assert found != [*lives(trace_of(cluster, 2))]
+
+
+def test_the_grid_problem_runs() -> None:
+    grid = {
+        "kind": "grid",
+        "prompts": 4,
+        "patterns": 3,
+        "side": 4,
+        "width": 8,
+        "heads": 2,
+        "pretrainingSteps": 2,
+        "pretrainingBatch": 4,
+    }
+    run = Run(params(problem=grid))
+    found = reports(run, 3)
+    assert [one.trained for one in found] == [8] * 3
+    assert 0 < run.held_out() < 1
