@@ -47,7 +47,7 @@ def live(found: Figures) -> None:
         spot.start(engine, folder / "spot.log", CONVOY_MEMBERS_FILE=str(folder / "members.json"), **common)
         words = ("-m", "e2e.bench.spotlight.live_driver")
         own = {**common, "MASTER_ADDR": head.address, "PYTHONPATH": str(Path(__file__).parents[3])}
-        heard = machines.Driver(head, folder / "driver.log", *words, **own).heard()
+        heard = machines.Driver(head, folder / "driver.log", *words, **own).read()
     _add(found, heard)
 
 

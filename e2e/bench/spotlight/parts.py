@@ -10,6 +10,7 @@ from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.engines.orchestration.work import MapAll
 from convoy_workloads.engines.spotlight.arms import ARMS, CONTROL, SPOTLIGHT, STRONGEST, StudyArm
 from e2e.bench.spotlight.comparison import COST, KIND, TIME, add_figures, add_ratios
+from e2e.bench.spotlight.live import live
 from e2e.bench.spotlight.runs import Found, RunTask, Store, TuningTask, merged
 
 WEAK_TIME, WEAK_COST = 1.9, 1.3
@@ -151,6 +152,7 @@ PARTS: Mapping[str, Callable[[Study, Figures], None]] = {
     "ablations": ablations,
     "ratios": ratios,
     "controls": controls,
+    "live": lambda _, found: live(found),
 }
 """Functions that measure a part and add its figures, by name of the part."""
 SIZES: Mapping[str, Size] = {

@@ -54,7 +54,7 @@ def main() -> None:
         run = Run(PARAMS, start=start)
         wait_for_workers(run, 2)
         cluster = cluster_of(run)
-        assert len(cluster._ready) == 2
+        assert len(cluster.ready) == 2
         warm = sorted(cluster.regroup(1 + number % 2) for number in range(40))
         say(degrees=[one.degree for one in cluster._groups], warm=warm[len(warm) // 2], epoch=cluster.epoch)
         reports = [run.iterate()]

@@ -12,68 +12,74 @@ import pytest
 
 pytest.importorskip("ray")
 
-from tests.integration.ray import nodes
-from tests.integration.ray.driver import Driver, key
+from e2e.drive import machines
+from tests.integration.ray.keys import key
 
+HERE = Path(__file__).parent
 pytestmark = [
-    pytest.mark.skipif(not nodes.allowed(), reason="needs the right to create namespaces"),
+    pytest.mark.skipif(not machines.allowed(), reason="needs the right to create namespaces"),
     pytest.mark.timeout(850),
 ]
-WORKER = ("-m", "convoy_workloads.ray_cluster.worker", "--folder", nodes.FOLDER)
+WORKER = ("-m", "convoy_workloads.ray_cluster.worker", "--folder", machines.FOLDER)
 
 
 @pytest.fixture
-def machines() -> Iterator[list[nodes.Machine]]:
-    with nodes.network(3) as found:
+def network() -> Iterator[list[machines.Machine]]:
+    with machines.network(3) as found:
         yield found
 
 
 def test_nodes_join_are_lost_drain_and_strangers_stay_out(
-    machines: list[nodes.Machine], shared: Path
+    network: list[machines.Machine], shared: Path
 ) -> None:
-    head, *workers = machines
+    head, *workers = network
     own, other = key(shared, "own", "a"), key(shared, "other", "b")
     members = shared / "members.json"
     members.write_text(json.dumps({"incarnation": 1, "members": [{"rank": 0, "address": head.address}]}))
     programs = {
         one.address: one.start(
-            nodes.python(*WORKER),
+            machines.python(*WORKER),
             shared / f"{one.address}.log",
             CONVOY_JOB_KEY_FILE=own,
             CONVOY_MEMBERS_FILE=str(members),
         )
         for one in workers
     }
-    driver = Driver(
-        head, "drive_cluster.py", shared / "driver.log", head.address, nodes.FOLDER, CONVOY_JOB_KEY_FILE=own
+    driver = machines.Driver(
+        head,
+        shared / "driver.log",
+        HERE / "drive_cluster.py",
+        head.address,
+        machines.FOLDER,
+        CONVOY_JOB_KEY_FILE=own,
     )
-    assert driver.heard() == {"head": True}
-    joined = driver.heard()
+    assert driver.read() == {"head": True}
+    joined = driver.read()
     assert joined["addresses"] == [one.address for one in workers] and joined["uids"] == [65532, 65532]
 
-    assert driver.heard() == {"kill": workers[1].address}
+    assert driver.read() == {"kill": workers[1].address}
     workers[1].kill()
     driver.go_on()
-    lost = driver.heard()
+    lost = driver.read()
     assert lost["lost"] and lost["object"] == "Lost"
     assert lost["seconds"] < 40  # Ray's own health checks need 65 s.
 
     stranger = head.start(
-        nodes.python("-c", _STRANGER, head.address), shared / "stranger.log", RAY_AUTH_MODE="token",
+        machines.python("-c", _STRANGER, head.address), shared / "stranger.log", RAY_AUTH_MODE="token",
         RAY_AUTH_TOKEN=Path(other).read_text().strip(), RAY_TMPDIR="/mnt",
     )  # fmt: skip
-    assert driver.heard() == {"terminate": workers[0].address}
+    assert driver.read() == {"terminate": workers[0].address}
     sent = time.time()
     machine_terminates(programs[workers[0].address], workers[0])
     driver.go_on()
-    drained = driver.heard()
+    drained = driver.read()
     assert drained["draining"] < 60 and drained["notice"] > sent and drained["gone"] < 60
-    assert driver.heard() == {"stopped": True}
+    assert driver.read() == {"stopped": True}
     assert programs[workers[0].address].wait(60) == 0
     assert stranger.wait(60) != 0, "a process with another token was let in"
 
 
-def machine_terminates(program: subprocess.Popen[bytes], machine: nodes.Machine) -> None:
+def machine_terminates(program: subprocess.Popen[bytes], machine: machines.Machine) -> None:
     """Send SIGTERM to the program in the machine, as its launcher does."""
     script = "kill -TERM $(pgrep -o -f ray_cluster.worker)"
     subprocess.run(machine.inside(["sh", "-c", script], restricted=False), check=True)

@@ -9,11 +9,12 @@ import pytest
 
 pytest.importorskip("ray")
 
-from tests.integration.ray import nodes
-from tests.integration.ray.driver import Driver, key
+from e2e.drive import machines
+from tests.integration.ray.keys import key
 
+HERE = Path(__file__).parent
 pytestmark = [
-    pytest.mark.skipif(not nodes.allowed(), reason="needs the right to create namespaces"),
+    pytest.mark.skipif(not machines.allowed(), reason="needs the right to create namespaces"),
     pytest.mark.timeout(850),
 ]
 PARAMS = {
@@ -30,7 +31,7 @@ PARAMS = {
 
 
 def test_spot_workers_explore_regroup_and_vanish(shared: Path) -> None:
-    with nodes.network(2) as (head, spot):
+    with machines.network(2) as (head, spot):
         members = shared / "members.json"
         members.write_text(json.dumps({"incarnation": 1, "members": [{"rank": 0, "address": head.address}]}))
         common = {
@@ -40,21 +41,23 @@ def test_spot_workers_explore_regroup_and_vanish(shared: Path) -> None:
             "TMPDIR": "/mnt",
             "OMP_NUM_THREADS": "1",
         }
-        engine = nodes.python("-m", "convoy_workloads.engines.spotlight.engine")
+        engine = machines.python("-m", "convoy_workloads.engines.spotlight.engine")
         spot.start(engine, shared / "spot.log", CONVOY_MEMBERS_FILE=str(members), **common)
-        driver = Driver(head, "drive_live.py", shared / "driver.log", MASTER_ADDR=head.address, **common)
+        driver = machines.Driver(
+            head, shared / "driver.log", HERE / "drive_live.py", MASTER_ADDR=head.address, **common
+        )
 
-        grouped = driver.heard()
+        grouped = driver.read()
         assert grouped["degrees"] == [2] and grouped["epoch"] >= 40
         assert grouped["warm"] < 2
-        first = driver.heard()
+        first = driver.read()
         assert set(first["trained"]) == {6} and first["explored"][-1] > 0, first
-        assert driver.heard() == {"kill": True}
+        assert driver.read() == {"kill": True}
         spot.kill()
         driver.go_on()
-        after = driver.heard()
+        after = driver.read()
         assert after["trained"] == [6, 6] and after["left"] == 0 and after["losses"] == 2
-        account = driver.heard()
+        account = driver.read()
         counts = account["counts"]
         ended = counts["open"] + counts["consumed"] + counts["expired"] + counts["superseded"]
         assert counts["planned"] == ended and abs(account["residual"]) < 1e-6 < account["cost"]

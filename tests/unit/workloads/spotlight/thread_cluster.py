@@ -76,8 +76,8 @@ class ThreadCluster:
     def collect(self, seconds: float) -> list[Call]:
         return self.mailbox.collect(seconds)
 
-    def answer(self, answers: Mapping[int, Any]) -> None:
-        self.mailbox.answer(answers)
+    def reply(self, answers: Mapping[int, Any]) -> None:
+        self.mailbox.reply(answers)
 
     def _start(self, name: str) -> None:
         client = KillableClient(self.mailbox, name)

@@ -45,7 +45,7 @@ class Cluster(Protocol):
     def collect(self, seconds: float) -> list[Call]:
         """Return the calls of workers, as soon as there is one; none after `seconds`."""
 
-    def answer(self, answers: Mapping[int, Any]) -> None:
+    def reply(self, answers: Mapping[int, Any]) -> None:
         """Answer calls by their numbers."""
 
 

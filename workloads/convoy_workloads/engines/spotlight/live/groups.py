@@ -60,7 +60,7 @@ class GroupBroken(Exception):
     """The group cannot finish the call: a member is lost or late, or has joined another group."""
 
 
-class Answer(Protocol):
+class PendingPart(Protocol):
     """The answer of a peer that has not come yet."""
 
     def get(self, seconds: float) -> Array:
@@ -70,7 +70,7 @@ class Answer(Protocol):
 class Peers(Protocol):
     """The other members of a group."""
 
-    def share(self, member: str, epoch: int, batch: Batch) -> Answer:
+    def share(self, member: str, epoch: int, batch: Batch) -> PendingPart:
         """Let a member compute its tokens."""
 
     def send(self, member: str, part: Part) -> None:

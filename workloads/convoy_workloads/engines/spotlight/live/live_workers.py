@@ -126,7 +126,7 @@ class LiveWorkers:
 
     def train(self, update: Callable[[], UpdateReport], samples: int) -> BackgroundUpdate:
         """Start an update. The worker in this process pauses meanwhile."""
-        self._own.pause(self._on_demand.name)
+        self.pause_own()
         least = samples * self._train_seconds
         self._training = BackgroundUpdate(update, self.now() + max(least, self._update_seconds), least)
         return self._training
@@ -136,13 +136,18 @@ class LiveWorkers:
         while True:
             self._serve()
             ended = self._settle_training()
-            found = self._take_finished()
+            found = self._collect_finished()
             if found or ended or self.now() >= until:
                 return found
 
     def groups(self) -> int:
         """Return the number of groups of spot workers."""
         return self._cluster.groups()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The spot workers."""
+        return self._cluster
 
     # The account, and the state
 
@@ -175,6 +180,10 @@ class LiveWorkers:
         while time.monotonic() < end:
             self._serve()
 
+    def pause_own(self) -> None:
+        """Give the worker in this process no further lease until an update has ended."""
+        self._own.pause(self._on_demand.name)
+
     def close(self, seconds: float = 5.0) -> None:
         """End the worker in this process. It may surrender its leases for at most `seconds`."""
         self._on_demand.stop()
@@ -185,9 +194,9 @@ class LiveWorkers:
     def _serve(self) -> None:
         self._reconcile()
         own = self._on_demand.mailbox.collect(0.0)
-        self._on_demand.mailbox.answer({one.number: self._handle(self._own, one) for one in own})
+        self._on_demand.mailbox.reply({one.number: self._handle(self._own, one) for one in own})
         if calls := self._cluster.collect(TICK_SECONDS):
-            self._cluster.answer({one.number: self._handle(self.service, one) for one in calls})
+            self._cluster.reply({one.number: self._handle(self.service, one) for one in calls})
 
     def _handle(self, service: LeaseService, call: Call) -> Any:
         answer = service.handle(call.worker, call.message)
@@ -219,7 +228,7 @@ class LiveWorkers:
         self._own.resume(self._on_demand.name)
         return True
 
-    def _take_finished(self) -> list[Finished]:
+    def _collect_finished(self) -> list[Finished]:
         taken = [*self.service.finished, *self._own.finished]
         self.service.finished.clear()
         self._own.finished.clear()

@@ -64,7 +64,7 @@ class Mailbox:
             self._calls.clear()
             return found
 
-    def answer(self, answers: Mapping[int, Any]) -> None:
+    def reply(self, answers: Mapping[int, Any]) -> None:
         """Answer calls by their numbers. An answer that nobody waits for any more is dropped."""
         with self._changed:
             self._answers.update((key, one) for key, one in answers.items() if key in self._waiting)

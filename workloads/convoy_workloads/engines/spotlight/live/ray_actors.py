@@ -78,9 +78,9 @@ class Exchange:
         """Return the calls that wait."""
         return self._mailbox.collect(seconds)
 
-    def answer(self, answers: Mapping[int, Any]) -> None:
+    def reply(self, answers: Mapping[int, Any]) -> None:
         """Answer calls."""
-        self._mailbox.answer(answers)
+        self._mailbox.reply(answers)
 
 
 class RayClient:
@@ -166,7 +166,7 @@ class SpotActor:
 
 
 @dataclass(frozen=True)
-class RayAnswer:
+class RayPart:
     """The answer of a peer that has not come yet."""
 
     reference: Any
@@ -185,9 +185,9 @@ class RayPeers:
     def __init__(self, handles: Mapping[str, Any]) -> None:
         self._handles = handles
 
-    def share(self, member: str, epoch: int, batch: Batch) -> RayAnswer:
+    def share(self, member: str, epoch: int, batch: Batch) -> RayPart:
         """Let a member compute its tokens."""
-        return RayAnswer(self._handles[member].share.remote(epoch, batch))
+        return RayPart(self._handles[member].share.remote(epoch, batch))
 
     def send(self, member: str, part: Part) -> None:
         """Send keys and values to a member."""
@@ -219,7 +219,7 @@ class RayCluster:
     _starts: Counter[str] = field(default_factory=Counter)
     _ends: dict[str, float] = field(default_factory=dict)
     """Time of the last end of an actor in each slot."""
-    _ready: set[str] = field(default_factory=set)
+    ready: set[str] = field(default_factory=set)
     """Workers that have called. Others are starting, and would hold up a group."""
     _outdated: bool = False
     """True if the groups do not contain exactly the workers that are ready."""
@@ -255,11 +255,21 @@ class RayCluster:
                 break
         return time.perf_counter() - began
 
+    def restart(self) -> None:
+        """Kill all workers. The next `reconcile` starts others."""
+        import ray  # noqa: PLC0415
+
+        for one in self.running.values():
+            ray.kill(one.handle)
+        self.running.clear()
+        self.ready.clear()
+        self._starts.clear()
+
     def _form(self, degree: int) -> list[Any]:
         """Send each worker its group. Return the calls; they need not be waited for."""
         self.degree, self.epoch, self._outdated = degree, self.epoch + 1, False
         by_node: dict[str, list[str]] = {}
-        for name in sorted(self._ready):
+        for name in sorted(self.ready):
             by_node.setdefault(self.running[name].node, []).append(name)
         self._groups = form(by_node, degree, self.epoch)
         return [
@@ -272,7 +282,7 @@ class RayCluster:
 
     def fit(self, requests: int) -> None:
         """Let workers compute together if there are fewer open requests than workers."""
-        degree = fitting_degree(len(self._ready), requests, self.degrees)
+        degree = fitting_degree(len(self.ready), requests, self.degrees)
         if requests and degree != self.degree:
             self._form(degree)
 
@@ -295,14 +305,14 @@ class RayCluster:
         """Return the calls of workers."""
         found = outcome(self._exchange.collect.remote(seconds), seconds + CALL_SECONDS)
         calls: list[Call] = found.value if isinstance(found, Value) else []
-        came = {one.worker for one in calls} & set(self.running) - self._ready
-        self._ready |= came
+        came = {one.worker for one in calls} & set(self.running) - self.ready
+        self.ready |= came
         self._outdated = self._outdated or bool(came)
         return calls
 
-    def answer(self, answers: Mapping[int, Any]) -> None:
+    def reply(self, answers: Mapping[int, Any]) -> None:
         """Answer calls."""
-        self._exchange.answer.remote(answers)
+        self._exchange.reply.remote(answers)
 
     def _may_start(self, name: str) -> bool:
         ended = self._ends.get(name)
@@ -324,8 +334,8 @@ class RayCluster:
         for name in over:
             del self.running[name]
             self._ends[name] = time.monotonic()
-            self._outdated = self._outdated or name in self._ready
-            self._ready.discard(name)
+            self._outdated = self._outdated or name in self.ready
+            self.ready.discard(name)
         return over
 
 

@@ -1,4 +1,4 @@
-"""Two or three machines on this one: network, process and mount namespaces, as pods have them.
+"""Several machines on this one: network, process and mount namespaces, as pods have them.
 
 Programs in them run as in a restricted pod: uid 65532, no capabilities, a read-only root, their own /dev/shm.
 """
@@ -6,11 +6,11 @@ Programs in them run as in a restricted pod: uid 65532, no capabilities, a read-
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 LIFE_SECONDS = 900
 """Seconds after which a node ends by itself, if the tests did not end it."""
 MOUNTS = (
-    "mount -t tmpfs -o size=160m,mode=1777 tmpfs /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /mnt && "
+    "mount -t tmpfs -o size=400m,mode=1777 tmpfs /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /mnt && "
     "mount -o remount,bind,ro /"
 )
 RESTRICTED = (
@@ -37,16 +37,20 @@ def allowed() -> bool:
 
 @dataclass
 class Machine:
+    """A machine. Its programs end with it."""
+
     address: str
     holder: subprocess.Popen[bytes]
     pid: int
     programs: list[subprocess.Popen[Any]] = field(default_factory=list)
 
     def inside(self, words: Sequence[str | Path], *, restricted: bool = True) -> list[str]:
+        """Return the command that runs `words` in this machine."""
         user = RESTRICTED if restricted else ()
         return [*_enter(self.pid), *user, *map(str, words)]
 
     def start(self, words: Sequence[str | Path], log: Path, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a program whose output goes to `log`."""
         with log.open("wb") as file:
             program = subprocess.Popen(
                 self.inside(words),
@@ -68,7 +72,41 @@ class Machine:
             one.wait(10)
 
 
+class Driver:
+    """A Python program in a machine, spoken to in lines of JSON."""
+
+    def __init__(self, machine: Machine, log: Path, *words: str | Path, **environment: str) -> None:
+        """Start the program `words`. Its errors go to `log`."""
+        self._log = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                machine.inside(python(*words)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environ(**environment),
+                text=True,
+            )
+        machine.programs.append(self.process)
+
+    def read(self) -> dict[str, Any]:
+        """Return the program's next line. Raises AssertionError with its errors if it has ended."""
+        assert self.process.stdout is not None
+        # Ray prints lines of its own.
+        line = next((one for one in self.process.stdout if one.startswith("{")), "")
+        assert line, self._log.read_text()[-3000:]
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def go_on(self) -> None:
+        """Let a program go on that waits for a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("{}\n")
+        self.process.stdin.flush()
+
+
 def environ(**more: str) -> dict[str, str]:
+    """Return the environment of a program: that of this process, and `more`."""
     return {**os.environ, "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
@@ -128,12 +166,5 @@ def _enter(pid: int) -> list[str]:
 
 
 def python(*words: str | Path) -> list[str]:
+    """Return the command that runs this Python with arguments."""
     return [sys.executable, *map(str, words)]
-
-
-def wait_until(check: object, seconds: float, what: str) -> None:
-    assert callable(check)
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
