@@ -46,11 +46,11 @@ def on(node: WorkerNode) -> Any:
     return ray.remote(num_cpus=1, scheduling_strategy=place)(Part).remote()
 
 
-def say(**facts: Any) -> None:
+def emit(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def heard() -> dict[str, Any]:
+def wait_for_line() -> dict[str, Any]:
     """Return the next line of the test."""
     found: dict[str, Any] = json.loads(sys.stdin.readline())
     return found
@@ -68,11 +68,11 @@ def seconds_until(check: Any, limit: float) -> float:
 def main() -> None:
     address, folder = sys.argv[1], Path(sys.argv[2])
     with Head(address, folder, token.job_key()) as head:
-        say(head=True)
+        emit(head=True)
         assert seconds_until(lambda: len(head.worker_nodes()) == 2, 300) < 300
         first, second = head.worker_nodes()
         actors = {node.address: on(node) for node in (first, second)}
-        say(
+        emit(
             addresses=[outcome(one.address.remote(), 120).value for one in actors.values()],  # type: ignore[union-attr]
             uids=[outcome(one.uid.remote(), 120).value for one in actors.values()],  # type: ignore[union-attr]
         )
@@ -81,26 +81,26 @@ def main() -> None:
         held = outcome(doomed.big.remote(), 60)
         assert isinstance(held, Value)
         flight = doomed.sleep.remote(60)
-        say(kill=second.address)
-        heard()
+        emit(kill=second.address)
+        wait_for_line()
         began = time.monotonic()
         seen = [type(outcome(flight, 60)).__name__]
         while seen[-1] == Unavailable.__name__ and time.monotonic() - began < 60:
             seen.append(type(outcome(doomed.address.remote(), 30)).__name__)
         late = outcome(held.value, 30)
-        say(lost=seen[-1] == Lost.__name__, seconds=time.monotonic() - began, object=type(late).__name__)
+        emit(lost=seen[-1] == Lost.__name__, seconds=time.monotonic() - began, object=type(late).__name__)
         assert isinstance(outcome(calm.address.remote(), 60), Value)
         # SIGTERM of the worker's program: actors see the notice, and the driver sees the draining node.
-        say(terminate=first.address)
-        heard()
+        emit(terminate=first.address)
+        wait_for_line()
         draining = seconds_until(lambda: first.id in head.draining(), 60)
         seen_notice = outcome(calm.notice.remote(), 60)
         import ray
 
         ray.kill(calm)
         gone = seconds_until(lambda: not head.worker_nodes(), 60)
-        say(draining=draining, notice=isinstance(seen_notice, Value) and seen_notice.value, gone=gone)
-    say(stopped=not head.running())
+        emit(draining=draining, notice=isinstance(seen_notice, Value) and seen_notice.value, gone=gone)
+    emit(stopped=not head.running())
 
 
 if __name__ == "__main__":

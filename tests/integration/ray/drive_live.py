@@ -19,11 +19,11 @@ from convoy_workloads.ray_cluster.outcomes import Value, outcome
 PARAMS = Params.model_validate(json.loads(os.environ["CONVOY_PARAMS"]))
 
 
-def say(**facts: Any) -> None:
+def emit(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def heard() -> None:
+def wait_for_line() -> None:
     sys.stdin.readline()
 
 
@@ -56,13 +56,13 @@ def main() -> None:
         cluster = cluster_of(run)
         assert len(cluster.ready) == 2
         warm = sorted(cluster.regroup(1 + number % 2) for number in range(40))
-        say(degrees=[one.degree for one in cluster._groups], warm=warm[len(warm) // 2], epoch=cluster.epoch)
+        emit(degrees=[one.degree for one in cluster._groups], warm=warm[len(warm) // 2], epoch=cluster.epoch)
         reports = [run.iterate()]
         while not reports[-1].explored and len(reports) < 8:
             reports.append(run.iterate())
-        say(trained=[one.trained for one in reports], explored=[one.explored for one in reports])
-        say(kill=True)
-        heard()
+        emit(trained=[one.trained for one in reports], explored=[one.explored for one in reports])
+        emit(kill=True)
+        wait_for_line()
         reports = [run.iterate() for _ in range(2)]
         workers = run.workers
         assert isinstance(workers, LiveWorkers)
@@ -70,9 +70,9 @@ def main() -> None:
         while cluster.running and time.monotonic() - began < 90:
             workers.serve(0.1)
         left = len(cluster.running)
-        say(trained=[one.trained for one in reports], left=left, losses=workers.losses)
+        emit(trained=[one.trained for one in reports], left=left, losses=workers.losses)
         counts, figures = run.ledger.counts(), run.figures()
-        say(counts=counts, residual=figures["residual"], cost=figures["cost"])
+        emit(counts=counts, residual=figures["residual"], cost=figures["cost"])
 
 
 if __name__ == "__main__":
