@@ -10,13 +10,10 @@ from convoy_controllers.controller import Controller, Makes, Pace, Watch, every
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import NODES, PODS, SPOT_POOLS, TRAINING_JOBS
 from convoy_controllers.spotpool.observe import observe
-from convoy_controllers.spotpool.plan import plan
+from convoy_controllers.spotpool.plan import COST_FIELDS, plan
 from convoy_crds.spotpool import KIND
 from convoy_crds.terms import LABEL_SPOT_POOL
 from convoy_crds.trainingjob_status import TERMINAL
-
-PROGRESS_FIELDS = frozenset({"cost", "provisional"})
-"""Status fields that change all the time."""
 
 
 def _selecting(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:
@@ -71,6 +68,6 @@ CONTROLLER = Controller(
         # Another pool's selector can change which pool owns a node.
         every(KIND, SPOT_POOLS, lambda pool: pool.generation),
     ),
-    progress=PROGRESS_FIELDS,
+    progress=COST_FIELDS,
     pace=Pace(min_seconds=0.0, max_seconds=1.0),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from convoy_controllers.children import Event, EvictPod
 from convoy_controllers.plan import Plan
@@ -41,6 +42,10 @@ from convoy_crds.spotpool_status import (
 
 TICK_SECONDS = 10.0
 """Maximum seconds between two accounts while the pool has nodes."""
+STORE_SECONDS = 30.0
+"""Seconds between two writes of a status in which only the cost grows."""
+COST_FIELDS = frozenset({"cost", "provisional"})
+"""Status fields that change all the time."""
 IDLE_SECONDS = 60.0
 """Seconds between two reconciles of a pool without nodes."""
 DRAIN_SECONDS = 1.0
@@ -75,15 +80,25 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.nodes = _counts(observed, status, followed, left)
     conditions.report(observed, status, conditions.Findings(choice, spent, len(usable)), now)
     evicted = draining.leaving(observed, noticed.notices, status.grants, choice, usable)
-    stored = status.to_dict()
     return Plan(
-        status=stored if stored != pool.status.to_dict() else None,
+        status=_stored(pool.status, status, now),
         status_first=True,
         children=tuple(EvictPod(pod.namespace, pod.name, pod.uid) for pod in evicted),
         events=tuple(_events(pool.status, status, noticed.opened, noticed.false_alarms, left))[:MAX_EVENTS],
         requeue_after=_requeue(observed, status, bool(evicted), now),
-        memory=found,
+        memory=Account(status.cost, status.provisional),
     )
+
+
+def _stored(before: SpotPoolStatus, after: SpotPoolStatus, now: datetime) -> dict[str, Any] | None:
+    """Return the status to store; None if nothing changed, or if only the cost grew since a short time ago.
+    Until then the account is kept in memory.
+    """
+    found, known = after.to_dict(), before.to_dict()
+    changed = {name for name in {**found, **known} if found.get(name) != known.get(name)}
+    at = before.cost.as_of
+    recent = at is not None and 0 <= (now - at).total_seconds() < STORE_SECONDS
+    return None if not changed or (changed <= COST_FIELDS and recent) else found
 
 
 def _signals(observed: Observed) -> list[Notice]:

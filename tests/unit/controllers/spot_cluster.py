@@ -57,8 +57,12 @@ class SpotCluster:
 
     @property
     def status(self) -> SpotPoolStatus:
-        """Return the stored status of the pool."""
-        return self.pool.status
+        """Return the stored status of the pool, with the newest account."""
+        newest = self.account
+        if newest is None:
+            return self.pool.status
+        fields = {"cost": newest.cost, "provisional": newest.provisional}
+        return self.pool.status.model_copy(update=fields)
 
     def observed(self) -> Observed:
         """Return the observation of the present moment."""

@@ -234,3 +234,27 @@ def test_a_higher_price_shrinks_what_the_hourly_budget_allows() -> None:
     cluster.pool = dear.model_copy(update={"status": cluster.status})
     cluster.step()
     assert cluster.evicted == ["pod-b"]
+
+
+def test_a_growing_cost_alone_is_stored_every_half_minute() -> None:
+    cluster = SpotCluster()
+    cluster.add_node("a")
+    cluster.step()
+    writes = 0
+    for _ in range(30):
+        cluster.now += timedelta(seconds=10)
+        writes += cluster.step().status is not None
+    assert writes == 10
+    assert cluster.status.cost.spot == pytest.approx(0.25 * 300 / HOUR)
+
+
+def test_a_new_leader_goes_on_from_the_stored_cost() -> None:
+    cluster = SpotCluster()
+    cluster.add_node("a")
+    cluster.step()
+    for _ in range(10):
+        cluster.wait(25)
+        cluster.restart_operator()
+    cluster.step()
+    assert cluster.status.cost.spot == pytest.approx(0.25 * 250 / HOUR)
+    assert cluster.status.cost.residual == 0
