@@ -28,8 +28,8 @@ NOTICE_SECONDS = 15.0
 LEASE_SECONDS = 10
 PARAMS = {
     "workers": "ray",
-    # A sample of 8 steps lasts 0.5 s, and the training of 32 samples 12 s.
-    "live": {"pace": 0.25, "capacity": 4},
+    # A sample of 8 steps lasts 0.2 s, and the training of 32 samples 4.8 s.
+    "live": {"pace": 0.1, "capacity": 4},
     "cluster": {"sampleSeconds": 2.0, "trainSeconds": 6.0, "onDemand": 4},
     "problem": {"kind": "ring", "prompts": 16, "pretrainingSteps": 500},
     "promptsPerIteration": 4,
@@ -154,14 +154,14 @@ def test_all_spot_nodes_lost_at_once_stall_the_job_no_longer_than_a_lease(
     cluster: Cluster, jobs: Jobs, spot_nodes: list[str], pool: str
 ) -> None:
     name = "spotloss"
-    create(jobs, name, pool, steps=12)
+    create(jobs, name, pool, steps=40)
     jobs.wait(lambda: metric(jobs, name, "explored_seeds") > 0, 180, "spot workers explore")
     step, incarnation = jobs.status(name)["progress"]["step"], jobs.status(name)["incarnation"]
     provider = LocalProvider(cluster, SPOT)
     try:
         for node in spot_nodes:
             provider.lose(node)
-        # An iteration lasts about 20 s: rollouts of the trainer alone, and the training.
+        # An iteration lasts about 10 s: rollouts of the trainer alone, and the training.
         jobs.wait_step(name, step + 2, 2 * 30 + LEASE_SECONDS + 30)
         jobs.wait_phase(name, "Succeeded", 600)
     finally:

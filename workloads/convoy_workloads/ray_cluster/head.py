@@ -11,10 +11,11 @@ from pathlib import Path
 from types import TracebackType
 
 from convoy_workloads.ray_cluster import private, token
-from convoy_workloads.ray_cluster.process import NodeProcess
+from convoy_workloads.ray_cluster.process import NodeFailed, NodeProcess
 from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, NodeSettings, environment
 
-INIT_SECONDS = 30
+STARTS = 3
+"""Tries to start the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Head:
     def __enter__(self) -> Head:
         import ray  # noqa: PLC0415 - heavy
 
-        self._process.start()
+        self._start()
         try:
             ray.init(
                 address=self.settings.gcs,
@@ -66,6 +67,16 @@ class Head:
             self._process.stop()
             raise
         return self
+
+    def _start(self) -> None:
+        """Start the head's processes; again if a busy machine lets Ray's own time-outs pass."""
+        for left in reversed(range(STARTS)):
+            try:
+                self._process.start()
+                return
+            except NodeFailed:
+                if not left:
+                    raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
