@@ -10,7 +10,7 @@ from scipy import stats
 
 from convoy_workloads.engines.spotlight.canary import StalenessGuard, spearman
 from convoy_workloads.engines.spotlight.iteration import prompts_of
-from convoy_workloads.engines.spotlight.planner import GainPlanner, UniformPlanner
+from convoy_workloads.engines.spotlight.planner import GainPlanner, UniformPlanner, contrast
 from convoy_workloads.engines.spotlight.selection import max_variance
 
 
@@ -65,6 +65,16 @@ def test_the_uniform_planner_gives_equal_shares_up_to_the_most() -> None:
     planner = UniformPlanner(3)
     planner.start([5, 7])
     assert [planner.next_prompt() for _ in range(8)] == [5, 7, 5, 7, 5, 7, None, None]
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_the_contrast_is_that_of_the_best_choice(size: int) -> None:
+    for good in range(7):
+        for bad in range(7):
+            rewards = [1.0] * good + [0.0] * bad
+            if len(rewards) >= size:
+                best = np.std([rewards[one] for one in max_variance(rewards, size)])
+                assert contrast(good, bad, size) == pytest.approx(best)
 
 
 def test_the_gain_planner_prefers_prompts_that_lack_samples() -> None:

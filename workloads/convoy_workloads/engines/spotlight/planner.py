@@ -1,12 +1,13 @@
 """Planners choose the prompt of the next explored seed.
 
-The planner gain expects that one more seed of a prompt fills a missing place among the good or the bad half
-of its group:
+The planner gain takes the prompt whose contrast one more seed will probably raise most:
 
-    index = q [good half not full] + (1 - q) [bad half not full] + BONUS sqrt(log(1 + N) / (1 + n))
+    index = q (c(g + 1, b) - c(g, b)) + (1 - q) (c(g, b + 1) - c(g, b)) + BONUS sqrt(log(1 + N) / (1 + n))
 
-q is the mean of a Beta posterior of a good sample, which is remembered for each prompt and decays. n is the
-number of seeds of the prompt in this iteration, and N that of all prompts.
+c(g, b) is the largest standard deviation of the rewards of a group with `g` good and `b` bad samples to
+choose from, if good ones have the reward 1 and bad ones 0. The first good sample raises it most. q is the
+mean of a Beta posterior of a good sample, which is remembered for each prompt and decays. n is the number of
+seeds of the prompt in this iteration, and N that of all prompts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ DECAY = 0.5
 """Factor of a prompt's memory from one of its iterations to the next."""
 PRIOR = (0.5, 1.5)
 """Counts of good and bad samples before the first one."""
-BONUS = 0.1
+BONUS = 0.02
+
+
+def contrast(good: int, bad: int, size: int) -> float:
+    """Return the largest standard deviation in a group of `size` samples, of rewards that are 1 or 0."""
+    fewest, most = max(0, size - bad), min(good, size)
+    chosen = min(max(size // 2, fewest), most)
+    return math.sqrt(chosen * min(bad, size - chosen)) / size
 
 
 class Planner(Protocol):
@@ -86,7 +94,7 @@ class GainPlanner:
 
     def __init__(self, max_seeds: int, group_size: int) -> None:
         self._max = max_seeds
-        self._half = group_size // 2
+        self._size = group_size
         self._current: dict[int, _Prompt] = {}
         self._memory: dict[int, tuple[float, float]] = {}
         """Decayed counts of good and bad samples of earlier iterations, by prompt."""
@@ -99,7 +107,7 @@ class GainPlanner:
         self._current = {prompt: _Prompt() for prompt in prompts}
 
     def next_prompt(self) -> int | None:
-        """Return the prompt with the highest index; None if both halves of all prompts are full."""
+        """Return the prompt with the highest index; None if no prompt can have more contrast."""
         total = sum(one.planned for one in self._current.values())
         open_prompts = [prompt for prompt, one in self._current.items() if self._is_open(one)]
         best = max(open_prompts, key=lambda prompt: self._index(prompt, total), default=None)
@@ -114,7 +122,7 @@ class GainPlanner:
             found.bad += reward < GOOD
 
     def _is_open(self, one: _Prompt) -> bool:
-        full = one.good >= self._half and one.bad >= self._half
+        full = one.good >= self._size // 2 and one.bad >= self._size - self._size // 2
         return not full and one.planned < self._max
 
     def _index(self, prompt: int, total: int) -> float:
@@ -122,8 +130,11 @@ class GainPlanner:
         good, bad = self._memory.get(prompt, (0.0, 0.0))
         good, bad = good + one.good + PRIOR[0], bad + one.bad + PRIOR[1]
         chance = good / (good + bad)
-        missing = chance * (one.good < self._half) + (1 - chance) * (one.bad < self._half)
-        return missing + BONUS * math.sqrt(math.log(1 + total) / (1 + one.planned))
+        present = contrast(one.good, one.bad, self._size)
+        with_good = contrast(one.good + 1, one.bad, self._size) - present
+        with_bad = contrast(one.good, one.bad + 1, self._size) - present
+        bonus = BONUS * math.sqrt(math.log(1 + total) / (1 + one.planned))
+        return chance * with_good + (1 - chance) * with_bad + bonus
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memory, with the prompts of the running iteration."""
