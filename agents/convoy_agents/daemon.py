@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import os
+import signal
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -39,6 +40,7 @@ from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
 from convoy_agents.settings import Settings
+from convoy_agents.spot.assembly import Spot
 from convoy_agents.states import assembly as states
 from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.deciding import Decisions
@@ -137,9 +139,11 @@ class Agent:
         self._scraper = Scraper(lambda: self.pods, self._traffic.add_scraped)
         pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
-        current_provenance = partial(provenance, version())
-        self.sweeps = SweepOrders(settings.node, runner, pair_probes, current_provenance, self._wake_hub)
+        self.sweeps = SweepOrders(
+            settings.node, runner, pair_probes, partial(provenance, version()), self._wake_hub
+        )
         self.faults = injector.assemble(settings, lambda: self.pods, self._wake_hub)
+        self.spot = Spot(settings, self.pods, self._wake_hub)
         self._background: set[asyncio.Task[None]] = set()
         attestation = PeerAttestation(lambda: self.pods, boottime)
         self._isolation = Isolation(
@@ -166,6 +170,8 @@ class Agent:
             self._deliver_model,
             self.faults.handle,
             self.faults.reports,
+            self.spot.apply,
+            self.spot.notices.pop_message,
         )
         self.hub = HubClient(settings.node, settings.session_address, self.enrolment, handlers, version())
         self.pods.wake = self.hub.wake
@@ -193,6 +199,8 @@ class Agent:
     def leave(self, reason: str) -> None:
         """Start a planned exit. `run` then stops all components and returns."""
         self._reason = reason
+        if reason == signal.SIGTERM.name:
+            self.spot.notices.stopping()
         self._leaving.set()
 
     async def run(self) -> None:
@@ -211,7 +219,9 @@ class Agent:
             memory=partial(states.serve, self._ranks, self._states.server),
             telemetry=self._telemetry.add,
             traffic=self._add_traffic,
+            draining=self.spot.notices.report,
         )
+        self.spot.pods.write = folders.write_notice
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
         # Recover the memory first. Ranks that started under an earlier agent are still running and will soon
         # request it.
@@ -234,6 +244,7 @@ class Agent:
             asyncio.create_task(self._models.run(settings.garbage_seconds), name="models"),
             asyncio.create_task(self._scraper.run(), name="scrape"),
             asyncio.create_task(self.faults.run(), name="faults"),
+            asyncio.create_task(self.spot.watcher.run(), name="notices"),
             asyncio.create_task(self._leaving.wait(), name="leaving"),
         ]
         try:
@@ -332,6 +343,7 @@ class Agent:
         self._telemetry.drop_pod(uid)
         self._traffic.drop_pod(uid)
         self.faults.drop_pod(uid)
+        self.spot.notices.drop_pod(uid)
 
     def _deliver_model(self, message: hub_pb2.DeliverModel) -> None:
         if self.pods.get(message.pod_uid) is not None:

@@ -95,6 +95,10 @@ class HubHandlers:
     """Returns the reports on faults to send. The argument is True at the start of a session, and then the
     result includes all faults that the agent remembers.
     """
+    spot_node: Callable[[hub_pb2.SpotNode], None]
+    """Handles the SpotPool's orders for the node."""
+    notices: Callable[[bool], hub_pb2.Notices | None]
+    """Returns the notices to send, if they have changed. The argument is True at the start of a session."""
 
 
 class _Redirected(Exception):
@@ -284,6 +288,8 @@ class HubClient:
             self._handlers.sweep(message)
         elif kind.endswith("_fault"):
             self._handlers.fault(message)
+        elif kind == "spot_node":
+            self._handlers.spot_node(message.spot_node)
         else:
             # `command` itself counts its results, by kind of failure. So skip the count below.
             self._handlers.command(message)
@@ -299,6 +305,8 @@ class HubClient:
                 raise ConnectionError("the hub ended the session") from error
         with contextlib.suppress(TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
             async with asyncio.timeout(GOODBYE_SECONDS):
+                for report in self._order_reports(False):
+                    await call.write(report)
                 await call.write(hub_pb2.AgentMessage(goodbye=hub_pb2.Goodbye(reason=self._leaving)))
                 await call.done_writing()
                 # Wait for the hub to close the stream. The hub does so after it has read Goodbye.
@@ -365,6 +373,8 @@ class HubClient:
             yield hub_pb2.AgentMessage(sweep=sweep)
         for fault in self._handlers.fault_reports(again):
             yield hub_pb2.AgentMessage(fault=fault)
+        if (notices := self._handlers.notices(again)) is not None:
+            yield hub_pb2.AgentMessage(notices=notices)
 
 
 async def _read(call: Call) -> object:

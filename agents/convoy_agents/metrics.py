@@ -35,6 +35,7 @@ _OF_NODE = (
     "sweep_received",
     "inject_fault",
     "undo_fault",
+    "spot_node",
 )
 
 
@@ -323,6 +324,18 @@ MODEL_DOWNLOADS = _with_series(
         registry=REGISTRY,
     ),
     ["done", "failed"],
+)
+
+# Metrics of notices.
+
+NOTICE_POLLS = _with_series(
+    Counter(
+        "convoy_agent_notice_polls",
+        "Polls of the metadata service of the node's SpotPool, by result. A poll with a notice is also done.",
+        ["result"],
+        registry=REGISTRY,
+    ),
+    ["done", "noticed", "failed", "refused"],
 )
 
 # Metrics of health sweeps.

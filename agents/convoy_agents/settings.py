@@ -104,6 +104,10 @@ class Settings:
     """`true` to let the operator inject faults into pods of Experiments on this node."""
     node_root: Path = field(default=Path("/proc/1/root"), metadata=_env("CONVOY_NODE_ROOT"))
     """Root folder of the node, for faults. The default needs the node's process namespace (hostPID)."""
+    fake_notices: str = field(default="", metadata=_env("CONVOY_FAKE_NOTICES"))
+    """Address of the notice source Fake, for tests: file:///PATH, or http://HOST:PORT/PREFIX. If it is empty,
+    the source is not allowed.
+    """
     log_level: str = field(default="INFO", metadata=_env("CONVOY_LOG_LEVEL"))
     """Log level: DEBUG, INFO, WARNING or ERROR."""
 

@@ -64,6 +64,8 @@ class Node:
     taints: tuple[Mapping[str, Any], ...] = ()
     announcements: tuple[str, ...] = ()
     """Types of the Node's true conditions that announce its end (spotpool/conventions.py)."""
+    shutting_down: bool = False
+    """True while the node's kubelet reports that the node shuts down."""
     qualified: Mapping[str, Any] = field(default_factory=dict)
     """The Node's Qualified condition, which Convoy itself sets; empty if the Node does not have this
     condition.

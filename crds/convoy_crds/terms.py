@@ -156,6 +156,8 @@ MOUNT_PATH = "/var/run/convoy"
 """Mount path of the agent's CSI volume in a worker pod."""
 MEMBERS_FILE = "members.json"
 """Name of the file with the addresses of the process group's pods, in the folder of the agent's volume."""
+NOTICE_FILE = "notice.json"
+"""Name of the file with the notice about the pod's node, in the folder of the agent's volume."""
 MODEL_PATH = "/var/run/convoy-model"
 """Mount path of the volume with the model in a serving pod. For a generation in a CheckpointStore, it is a
 CSI volume that the node's agent fills.

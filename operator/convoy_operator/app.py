@@ -170,6 +170,7 @@ class Operator:
         )
         self.reconciler = Reconciler(reconcile_context, reader, refusals, controllers)
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
+        hub.notices.on_news = partial(self._wake, spotpool.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
         self.order_collector = OrderGarbageCollector(reader, hub.sweeps)
         self.labeler = NodeLabeler(urgent, cache, hub.monitor, settings.agent_unready_seconds)

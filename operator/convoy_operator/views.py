@@ -95,8 +95,16 @@ def node(raw: Mapping[str, Any]) -> Node:
             for one in status.get("conditions") or ()
             if one.get("type") in CONDITIONS and one.get("status") == "True"
         ),
+        shutting_down=_shuts_down(condition(status, "Ready")),
         qualified=condition(status, NODE_CONDITION_QUALIFIED),
     )
+
+
+def _shuts_down(ready: Mapping[str, Any]) -> bool:
+    """Return True if a node's Ready condition says that the node shuts down. The kubelet writes this text
+    during a graceful node shutdown (pkg/kubelet/nodeshutdown, `ShutdownStatus`).
+    """
+    return ready.get("status") == "False" and "node is shutting down" in str(ready.get("message"))
 
 
 def pod(raw: Mapping[str, Any]) -> Pod:

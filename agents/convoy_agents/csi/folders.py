@@ -16,13 +16,14 @@ import contextlib
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from convoy_agents.csi import library, mounts
 from convoy_agents.models.folders import ModelFolders
-from convoy_crds.terms import MEMBERS_FILE
+from convoy_crds.terms import MEMBERS_FILE, NOTICE_FILE
 
 SOCKET = "agent.sock"
 KEY = "incarnation.key"
@@ -165,6 +166,15 @@ class Folders:
         Raises OSError if the file cannot be written.
         """
         self._write_for_pod(uid, MEMBERS_FILE, json.dumps(members) + "\n")
+
+    def write_notice(self, uid: str, notice: Mapping[str, Any] | None) -> None:
+        """Replace the file with the notice about the pod's node; remove it without a notice. Any user of the
+        pod may read it. Raises OSError if the file cannot be written.
+        """
+        if notice is not None:
+            self._write_for_pod(uid, NOTICE_FILE, json.dumps(notice) + "\n")
+        elif record := self._records.get(uid):
+            (self._pods / record.short / NOTICE_FILE).unlink(missing_ok=True)
 
     def _write_for_pod(self, uid: str, name: str, text: str) -> None:
         """Replace a file in the folder that the pod sees."""

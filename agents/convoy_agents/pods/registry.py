@@ -55,6 +55,8 @@ class Pods:
         """Callback that the registry calls when the outbox has new entries."""
         self.on_removed: Callable[[str], None] = lambda uid: None
         """Callback that the registry calls with the uid of a pod that left the node."""
+        self.on_opened: Callable[[str], None] = lambda uid: None
+        """Callback that the registry calls with the uid of a pod that came to the node."""
         self._clock = clock
         self._sessions: dict[str, PodSession] = {}
 
@@ -81,6 +83,7 @@ class Pods:
         session = PodSession(state, socket_path, hooks)
         await session.open()
         self._sessions[state.uid] = session
+        self.on_opened(state.uid)
         self._count()
         self.changed(state.uid, Urgency.NOW)
 

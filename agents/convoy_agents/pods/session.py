@@ -31,6 +31,7 @@ from convoy_agents.pods.messages import (
 from convoy_agents.pods.rank_events import parse_from_rank
 from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import Event, LauncherDisconnected, PodState, Urgency
+from convoy_agents.spot.draining import Draining, parse_draining
 from convoy_agents.tiercheck.rank_connection import RankConnection
 from convoy_agents.traffic import totals
 from convoy_agents.wire import hub_pb2
@@ -53,6 +54,10 @@ class Hooks:
     """Stores step windows of one rank. The arguments are the pod's uid, the incarnation and the windows."""
     traffic: Callable[[hub_pb2.PodTraffic], None]
     """Stores the totals of a pod's requests."""
+    draining: Callable[[str, Draining], None]
+    """Records a program's report that another node is about to disappear. The first argument is the uid of
+    the program's pod.
+    """
 
 
 class PodSession:
@@ -222,6 +227,9 @@ class PodSession:
         elif frame["type"] == "traffic":
             if self._is_current(hello) and hello.rank == 0:
                 self._hooks.traffic(totals.parse(frame, self.state.uid, hello.incarnation))
+        elif frame["type"] == "draining":
+            if self._is_current(hello):
+                self._hooks.draining(self.state.uid, parse_draining(frame))
         elif (event := parse_from_rank(frame, hello)) is not None and (why := self.dispatch(event)):
             raise MessageError(why)
 

@@ -82,6 +82,7 @@ class AgentMessage(_message.Message):
     SWEEP_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first message of every stream: the agent's full state"""
@@ -126,6 +127,10 @@ class AgentMessage(_message.Message):
     def fault(self) -> Global___FaultReport:
         """whenever the state of a fault changes; all again in each session"""
 
+    @_builtins.property
+    def notices(self) -> Global___Notices:
+        """whenever a notice changes; again in each session"""
+
     def __init__(
         self,
         *,
@@ -140,16 +145,90 @@ class AgentMessage(_message.Message):
         sweep: Global___SweepReport | None = ...,
         traffic: Global___Traffic | None = ...,
         fault: Global___FaultReport | None = ...,
+        notices: Global___Notices | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "fault", b"fault", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "fault", b"fault", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "notices", b"notices", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "fault", b"fault", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "fault", b"fault", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "notices", b"notices", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_removed", "goodbye", "held_jobs", "store", "telemetry", "sweep", "traffic", "fault"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_removed", "goodbye", "held_jobs", "store", "telemetry", "sweep", "traffic", "fault", "notices"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___AgentMessage: _TypeAlias = AgentMessage  # noqa: Y015
+
+@_typing.final
+class Notices(_message.Message):
+    """All notices that hold according to the agent. A message replaces the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.str
+    """the kernel's boot id"""
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Notice]: ...
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.str = ...,
+        notices: _abc.Iterable[Global___Notice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "notices", b"notices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Notices: _TypeAlias = Notices  # noqa: Y015
+
+@_typing.final
+class Notice(_message.Message):
+    """A notice that a node will disappear, from one source."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    AT_UNIX_MS_FIELD_NUMBER: _builtins.int
+    DEADLINE_UNIX_MS_FIELD_NUMBER: _builtins.int
+    PROVIDER_ID_FIELD_NUMBER: _builtins.int
+    POD_UID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """a NoticeSource (crds/convoy_crds/spotpool_status.py)"""
+    kind: _builtins.str
+    """a NoticeKind"""
+    at_unix_ms: _builtins.int
+    """when the source first gave the notice"""
+    deadline_unix_ms: _builtins.int
+    """0 if the source does not say"""
+    provider_id: _builtins.str
+    """for Azure, another instance of the scale set; else empty"""
+    pod_uid: _builtins.str
+    """For Ray: the pod whose program reports the notice, and the name of a node or the IP of one of the job's
+    pods. The hub checks that the job has a pod there. Empty for other sources: they report the agent's node.
+    """
+    node: _builtins.str
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        at_unix_ms: _builtins.int = ...,
+        deadline_unix_ms: _builtins.int = ...,
+        provider_id: _builtins.str = ...,
+        pod_uid: _builtins.str = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_ms", b"at_unix_ms", "deadline_unix_ms", b"deadline_unix_ms", "kind", b"kind", "node", b"node", "pod_uid", b"pod_uid", "provider_id", b"provider_id", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Notice: _TypeAlias = Notice  # noqa: Y015
 
 @_typing.final
 class FaultReport(_message.Message):
@@ -1366,6 +1445,7 @@ class HubMessage(_message.Message):
     GROUP_MEMBERS_FIELD_NUMBER: _builtins.int
     INJECT_FAULT_FIELD_NUMBER: _builtins.int
     UNDO_FAULT_FIELD_NUMBER: _builtins.int
+    SPOT_NODE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -1400,6 +1480,8 @@ class HubMessage(_message.Message):
     def inject_fault(self) -> Global___InjectFault: ...
     @_builtins.property
     def undo_fault(self) -> Global___UndoFault: ...
+    @_builtins.property
+    def spot_node(self) -> Global___SpotNode: ...
     def __init__(
         self,
         *,
@@ -1420,16 +1502,79 @@ class HubMessage(_message.Message):
         group_members: Global___GroupMembers | None = ...,
         inject_fault: Global___InjectFault | None = ...,
         undo_fault: Global___UndoFault | None = ...,
+        spot_node: Global___SpotNode | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "group_members", b"group_members", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "group_members", b"group_members", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "spot_node", b"spot_node", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "group_members", b"group_members", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "group_members", b"group_members", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "spot_node", b"spot_node", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model", "endpoints", "group_members", "inject_fault", "undo_fault"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model", "endpoints", "group_members", "inject_fault", "undo_fault", "spot_node"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class SpotNode(_message.Message):
+    """The SpotPool's orders for a node: at the start of each session, and whenever they change. A message replaces
+    the one before.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
+    metadata: _builtins.str
+    """metadata service to poll (Metadata in crds/convoy_crds/spotpool.py); empty for none"""
+    @_builtins.property
+    def notice(self) -> Global___NodeNotice:
+        """absent while no notice holds. The agent passes it to the node's pods"""
+
+    def __init__(
+        self,
+        *,
+        metadata: _builtins.str = ...,
+        notice: Global___NodeNotice | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["notice", b"notice"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "notice", b"notice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpotNode: _TypeAlias = SpotNode  # noqa: Y015
+
+@_typing.final
+class NodeNotice(_message.Message):
+    """The notice about a node, merged from all its sources."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    AT_UNIX_MS_FIELD_NUMBER: _builtins.int
+    DEADLINE_UNIX_MS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    at_unix_ms: _builtins.int
+    deadline_unix_ms: _builtins.int
+    """0 if there is none"""
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        sources: _abc.Iterable[_builtins.str] | None = ...,
+        at_unix_ms: _builtins.int = ...,
+        deadline_unix_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_ms", b"at_unix_ms", "deadline_unix_ms", b"deadline_unix_ms", "kind", b"kind", "sources", b"sources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeNotice: _TypeAlias = NodeNotice  # noqa: Y015
 
 @_typing.final
 class InjectFault(_message.Message):

@@ -47,7 +47,7 @@ def _of_job(
 def _relevant(node: Node) -> Hashable:
     """Return the part of a node that matters to its pool."""
     taints = tuple(str(sorted(taint.items())) for taint in node.taints)
-    state = node.uid, node.boot_id, node.provider_id, node.ready, node.cordoned
+    state = node.uid, node.boot_id, node.provider_id, node.ready, node.cordoned, node.shutting_down
     return state, tuple(sorted(node.labels.items())), taints, node.announcements
 
 

@@ -17,6 +17,7 @@ from convoy_operator.hub.faults import FaultOrders
 from convoy_operator.hub.hub_reader import HubReader
 from convoy_operator.hub.memory_release import MemoryRelease
 from convoy_operator.hub.node_prober import Connect, reachable
+from convoy_operator.hub.notices import NodeNotices
 from convoy_operator.hub.peer_directory import PeerDirectory
 from convoy_operator.hub.pod_reports import PodReports
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
@@ -46,6 +47,7 @@ class Hub:
     tokens: SlotTokenIssuer
     commands: CommandSender
     faults: FaultOrders
+    notices: NodeNotices
     reader: HubReader
     release: MemoryRelease
 
@@ -56,6 +58,7 @@ class Hub:
         self.directory.poll()
         self.release_memory()
         self.stores.poll()
+        self.notices.poll()
 
     def release_memory(self) -> None:
         """Search for memory to release, if the last search was at least RELEASE_SECONDS ago. Drop the
@@ -91,7 +94,13 @@ def assemble(
     reports = PodReports(context, registry, directory, tokens, progress_delay)
     streams = AgentStreams(registry, directory, reports, monitor, stores, sweeps)
     faults = FaultOrders(context, registry)
-    streams.on_drop = faults.drop_node
+    notices = NodeNotices(context, registry)
+
+    def drop(node: str) -> None:
+        faults.drop_node(node)
+        notices.drop_node(node)
+
+    streams.on_drop = drop
     cache.nodes.listen(streams.node_changed)
     return Hub(
         context=context,
@@ -107,6 +116,7 @@ def assemble(
         tokens=tokens,
         commands=CommandSender(context, registry, stores, tokens),
         faults=faults,
-        reader=HubReader(registry, monitor, detectors, traffic, stores, sweeps, tokens, faults),
+        notices=notices,
+        reader=HubReader(registry, monitor, detectors, traffic, stores, sweeps, tokens, faults, notices),
         release=MemoryRelease(cache, lambda node, uid: registry.send(node, messages.release_memory(uid))),
     )

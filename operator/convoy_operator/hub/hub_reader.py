@@ -20,6 +20,7 @@ from convoy_operator.hub.agent_monitor import AgentMonitor
 from convoy_operator.hub.agent_record import AgentRecord
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.faults import FaultOrders
+from convoy_operator.hub.notices import NodeNotices
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
 from convoy_operator.hub.stores import CheckpointStores
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
@@ -42,6 +43,7 @@ class HubReader:
         sweeps: Sweeps,
         tokens: SlotTokenIssuer,
         faults: FaultOrders,
+        notices: NodeNotices,
     ) -> None:
         self._registry = registry
         self._monitor = monitor
@@ -51,6 +53,7 @@ class HubReader:
         self._sweeps = sweeps
         self._tokens = tokens
         self._faults = faults
+        self._notices = notices
 
     @property
     def silent_seconds(self) -> float:
@@ -150,8 +153,10 @@ class HubReader:
         return self._detectors.noticed()
 
     def notices(self) -> Mapping[str, tuple[Notice, ...]]:
-        """Return the notices of agents that hold at present, by name of the node."""
-        return {}
+        """Return the notices of agents that hold at present, by name of the node. The name is empty for
+        instances that have not joined.
+        """
+        return self._notices.notices()
 
     def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
         """Return the figures of the requests of these pods together; None if no pod reports its requests."""

@@ -235,6 +235,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._hub.stores.report(node, message.store)
             case "sweep":
                 self._hub.sweeps.record_report(node, message.sweep)
+            case "notices":
+                self._hub.notices.record(node, message.notices)
             case "fault":
                 self._hub.faults.record_report(node, message.fault)
 

@@ -30,7 +30,7 @@ def test_every_variable_is_read() -> None:
         "CONVOY_PEER_PORT": "3", "CONVOY_METRICS_PORT": "4", "CONVOY_GARBAGE_SECONDS": "5.5",
         "CONVOY_CHECKPOINT_MEMORY": "7", "CONVOY_COPY_RATE": "8.5", "CONVOY_SCRUB_SECONDS": "9.5",
         "CONVOY_PROBE_DIR": "/p", "CONVOY_PROBE_PYTHON": "/py",
-        "CONVOY_FAULT_INJECTION": "true", "CONVOY_NODE_ROOT": "/n",
+        "CONVOY_FAULT_INJECTION": "true", "CONVOY_NODE_ROOT": "/n", "CONVOY_FAKE_NOTICES": "file:///f",
         "CONVOY_LOG_LEVEL": "DEBUG", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6",
     }  # fmt: skip
     assert {entry.metadata["env"] for entry in fields(Settings)} == set(values)
@@ -60,6 +60,7 @@ def test_every_variable_is_read() -> None:
         "/py",
         True,
         Path("/n"),
+        "file:///f",
         "DEBUG",
     )
 

@@ -139,6 +139,7 @@ def rank_environment(
     if socket := base.get("CONVOY_SOCKET"):
         files = {"CONVOY_KEY_FILE": assignment.keyed and "incarnation.key"}
         files["CONVOY_JOB_KEY_FILE"] = assignment.job_keyed and "job.key"
+        files["CONVOY_NOTICE_FILE"] = "notice.json"
         environment |= {name: str(Path(socket).with_name(file)) for name, file in files.items() if file}
     if launch is not None:
         environment.update(_launcher_variables(launch, assignment, local_rank, base))

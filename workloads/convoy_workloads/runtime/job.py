@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic, TypeVar
 
-from convoy_workloads.runtime import hooks
+from convoy_workloads.runtime import hooks, node_notice
 from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer, usable
 from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.errors import DataError, Interrupted, PeerLost
@@ -17,6 +17,7 @@ from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.link import connect
+from convoy_workloads.runtime.loading import load
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.metrics import number
 from convoy_workloads.runtime.process_exit import exit_process
@@ -134,30 +135,11 @@ class Job(Generic[P]):
         began = time.monotonic()
         record = self._checkpoints.choose(model, optimizer)
         if record is not None:
-            record = self._load(self._checkpoints, record, model, optimizer)
+            record = load(self._checkpoints, self._state, record, model, optimizer)
             self._meter.restore_seconds = time.monotonic() - began
             self._log_restored(record, began, warm is not None)
         self._checkpoints.ready(model, optimizer)
         return self.restored
-
-    def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> Record:
-        """Load the chosen checkpoint, or its full save if the replay is inexact. Return the loaded record."""
-        while True:
-            self._state.allocate_optimizer_state()
-            state = self._state.load_target()
-            journal = checkpoints.journal
-            checkpoints.load(state, record)
-            self._state.apply(state, record.world)
-            if journal is None:
-                return record
-            if journal.replay(model, optimizer):
-                break
-            record = journal.discard_journal()
-            optimizer.state.clear()  # Remove state that only the replay has created.
-        state = self._state.load_target()
-        journal.overlay(state)
-        self._state.apply(state, record.world)
-        return record
 
     def _collect_state(self) -> dict[str, Any]:
         self._state.compare(lambda value: gather(value, self._processes.control))
@@ -348,6 +330,20 @@ class Job(Generic[P]):
             if saved and self.rank == 0:
                 log_line(f"the state after step {step} is saved")
         raise Interrupted
+
+    def notice(self) -> node_notice.Notice | None:
+        """Return the notice that this rank's node will disappear; None if there is none, or no agent."""
+        return node_notice.read()
+
+    def report_notice(self, node: str, deadline_seconds: float, source: str = "Ray") -> None:
+        """Report that another node of this job disappears in `deadline_seconds`. Its SpotPool then drains it.
+
+        `node` is the name of a node, or the IP of one of the job's pods, as in Ray's list of draining nodes.
+        Without an agent this does nothing. Raises ValueError for an invalid argument.
+        """
+        message = node_notice.draining_message(node, deadline_seconds, source)
+        if self._link is not None:
+            self._link.report(message)
 
     def loading(self) -> AbstractContextManager[None]:
         """Return a context whose time counts as waiting for data. Use it around code that fetches a step's

@@ -24,6 +24,8 @@ from convoy_workloads.runtime.rank_context import RankContext
 
 PROGRESS_SECONDS = 1.0
 """Minimum number of seconds between two progress messages, and between two telemetry messages."""
+MAX_REPORTS = 256
+"""Maximum number of other messages that are queued to be sent. If there are more, the oldest are dropped."""
 MAX_WINDOWS = 32
 """Maximum number of telemetry windows that are queued to be sent. If there are more, the oldest are
 dropped.
@@ -57,6 +59,7 @@ class RankLink:
         self._poll = poll
         self._progress: Message | None = None
         self._windows: deque[Message] = deque(maxlen=MAX_WINDOWS)
+        self._reports: deque[Message] = deque(maxlen=MAX_REPORTS)
         self._progress_sent = -math.inf
         self._urgent = False
         self._closing = False
@@ -80,6 +83,12 @@ class RankLink:
         """Call `poll` and send its message without waiting for `PROGRESS_SECONDS`. The caller never waits."""
         if os.getpid() == self._owner:
             self._urgent = True
+            self._wake()
+
+    def report(self, message: Message) -> None:
+        """Queue a message and send it at once. The caller never waits."""
+        if os.getpid() == self._owner:
+            self._reports.append(message)
             self._wake()
 
     def telemetry(self, window: Message) -> None:
@@ -150,6 +159,9 @@ class RankLink:
         return min(max(self._progress_sent + PROGRESS_SECONDS - time.monotonic(), 0.05), PROGRESS_SECONDS)
 
     def _flush(self, connection: socket.socket, at_once: bool) -> None:
+        while self._reports:
+            connection.sendall(encode(self._reports[0]))
+            self._reports.popleft()
         now = time.monotonic()
         if at_once or self._urgent or now - self._progress_sent >= PROGRESS_SECONDS:
             self._urgent = False

@@ -29,7 +29,12 @@ class Provenance:
 
 def provenance(version: str) -> Provenance:
     """Return the provenance of this node. `version` is the agent's version."""
-    return Provenance(version, os.uname().release, driver(), _text(_BOOT))
+    return Provenance(version, os.uname().release, driver(), kernel_boot_id())
+
+
+def kernel_boot_id() -> str:
+    """Return the id that the kernel generates at each boot; an empty text if it is unknown."""
+    return _text(_BOOT)
 
 
 def driver(path: Path = _NVIDIA) -> str:

@@ -1,0 +1,1 @@
+"""Notices that a node will disappear: their sources, and their way to the hub and to the pods."""
