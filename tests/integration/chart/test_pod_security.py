@@ -50,6 +50,14 @@ def test_an_agent_requests_only_the_privileges_that_its_work_needs(helm: Path) -
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 
+def test_an_agent_reads_fake_notices_only_if_the_chart_allows_it(helm: Path) -> None:
+    address = "file:///run/convoy/notice.json"
+    spec = pods(render(helm, f"agent.notices.fake={address}"))["DaemonSet convoy-agent"]["spec"]
+    environment = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    assert environment["CONVOY_FAKE_NOTICES"] == address
+    assert "CONVOY_FAKE_NOTICES" not in str(pods(render(helm)))
+
+
 def test_an_agent_sees_processes_of_its_node_only_for_fault_injection(helm: Path) -> None:
     spec = pods(render(helm, "faultInjection.enabled=true"))["DaemonSet convoy-agent"]["spec"]
     environment = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
