@@ -168,7 +168,7 @@ bench-gpu: venv ## Probes, saves and engines on one NVIDIA GPU; writes docs/benc
 	@$(BIN)/python -m e2e.bench.report
 
 .PHONY: bench-spotlight
-bench-spotlight: venv ## The engine spotlight beside its baselines, in virtual time; writes docs/bench/spotlight.json (2 hours; goes on where it was stopped).
+bench-spotlight: venv ## The engine spotlight beside its baselines, in virtual time; writes docs/bench/spotlight.json (2.5 hours; goes on where it was stopped).
 	@$(BIN)/python -m e2e.bench spotlight --size $(or $(SIZE),full)
 	@$(BIN)/python -m e2e.bench.report
 

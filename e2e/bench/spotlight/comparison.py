@@ -20,7 +20,7 @@ _SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure in which arms are compared. Lower is better."""
+    """A figure in which arms are compared."""
 
     figure: str
     name: str
@@ -70,22 +70,23 @@ def add_ratios(
         for (arm, runs), p in zip(others.items(), holm(p_values), strict=True):
             name = f"{prefix}{measure.name}, {arm} / spotlight"
             target = targets.get((measure.figure, arm))
-            words = f"{_interval(measure, engine, runs)}, p {p:.2g} after Holm, {len(runs)} seeds"
+            words = f"{interval(measure, engine, runs)}, p {p:.2g} after Holm, {len(runs)} seeds"
             words += _bounds(engine, runs)
             metric = Metric(name, "times", target, higher_is_better=True, kind=KIND, spread=words)
-            found.add(metric, _ratio(measure, engine, runs))
+            found.add(metric, ratio(measure, engine, runs))
 
 
 def _values(measure: Measure, runs: Sequence[Found]) -> list[float]:
     return [one.figures[measure.figure] for one in runs]
 
 
-def _ratio(measure: Measure, engine: Sequence[Found], others: Sequence[Found]) -> float:
+def ratio(measure: Measure, engine: Sequence[Found], others: Sequence[Found]) -> float:
     """Return the ratio of the means over all seeds."""
     return math.fsum(_values(measure, others)) / math.fsum(_values(measure, engine))
 
 
-def _interval(measure: Measure, engine: Sequence[Found], others: Sequence[Found]) -> str:
+def interval(measure: Measure, engine: Sequence[Found], others: Sequence[Found]) -> str:
+    """Return the interval of the ratio, as text."""
     pair = ratio_interval(_values(measure, others), _values(measure, engine), LEVEL, RESAMPLES, _SEED)
     return f"{LEVEL:.0%}: {pair[0]:.2f} to {pair[1]:.2f}" if pair else "no interval"
 

@@ -9,7 +9,16 @@ from typing import Any
 from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.engines.orchestration.work import MapAll
 from convoy_workloads.engines.spotlight.arms import ARMS, CONTROL, SPOTLIGHT, STRONGEST, StudyArm
-from e2e.bench.spotlight.comparison import COST, KIND, TIME, add_figures, add_ratios
+from e2e.bench.spotlight.comparison import (
+    COST,
+    KIND,
+    TIME,
+    Measure,
+    add_figures,
+    add_ratios,
+    interval,
+    ratio,
+)
 from e2e.bench.spotlight.live import live
 from e2e.bench.spotlight.runs import Found, RunTask, Store, TuningTask, merged
 
@@ -19,6 +28,16 @@ TUNING_SEEDS = 900_000
 """First seed of the tuning windows. No run of the comparison has one of these seeds."""
 RATIOS = (1, 2, 4, 6)
 """Costs of the training of a sample, as multiples of the cost of sampling it."""
+SAMPLE_SECONDS = 2.0
+LONG_REQUESTS: Mapping[str, Any] = {
+    "cluster": {"sampleSeconds": 120, "trainSeconds": 360, "nodeUpHours": 0.7, "nodeDownHours": 0.2},
+    "leaseSeconds": 60,
+    "steps": 12,
+    "evaluateEvery": 12,
+    "target": 1.0,
+    "limitHours": 500,
+}
+"""Settings under which samples last long and nodes are often lost. No run reaches the target."""
 SWEPT = (SPOTLIGHT, "on-demand", "fresh-pods", STRONGEST)
 
 
@@ -101,12 +120,43 @@ def ablations(study: Study, found: Figures) -> None:
 
 def ratios(study: Study, found: Figures) -> None:
     """Compare at several costs of the training. The parameters are those of the tuning at 3:1."""
-    for ratio in RATIOS:
-        sample = 2.0
-        changes = {"cluster": {"sampleSeconds": sample, "trainSeconds": ratio * sample}}
+    for cost in RATIOS:
+        changes = {"cluster": {"sampleSeconds": SAMPLE_SECONDS, "trainSeconds": cost * SAMPLE_SECONDS}}
         runs = study.compare(SWEPT, changes)
         others = {name: several for name, several in runs.items() if name != SPOTLIGHT}
-        add_ratios(found, runs[SPOTLIGHT], others, {}, prefix=f"train to rollout {ratio} to 1: ")
+        add_ratios(found, runs[SPOTLIGHT], others, {}, prefix=f"train to rollout {cost} to 1: ")
+
+
+def long_requests(study: Study, found: Figures) -> None:
+    """Compare the mechanisms of the workers, apart from the learning: samples that last a minute on a pair of
+    nodes, and nodes that are often lost.
+    """
+    arms = [_arm(name) for name in (SPOTLIGHT, "minus-warm-regroup", "minus-elastic", "minus-pull", "oracle")]
+    seeds = range(1, study.size.seeds + 1)
+    params = {one.name: merged(merged(study.size.params, one.params), LONG_REQUESTS) for one in arms}
+    tasks = [RunTask(params[one.name], seed) for one in arms for seed in seeds]
+    results = iter(study.store.runs(tasks, study.map_all))
+    runs = {one.name: [next(results) for _ in seeds] for one in arms}
+    prefix = "requests of a minute: "
+    for name, several in runs.items():
+        for figure, title, unit in (
+            ("hoursToTarget", f"time of {LONG_REQUESTS['steps']} iterations", "h"),
+            ("exploredSeeds", "explored seeds in an iteration", "seeds"),
+            ("lostSpotRatio", "lost share of spot time", "ratio"),
+            ("regroupSpotRatio", "share of spot time in regroups", "ratio"),
+        ):
+            metric = Metric(f"{prefix}{name}, {title}", unit, kind=KIND)
+            for one in several:
+                found.add(metric, one.figures[figure])
+    for measure in (Measure("hoursToTarget", "time"), Measure("exploredSeeds", "explored seeds")):
+        for name in (one.name for one in arms if one.name != SPOTLIGHT):
+            metric = Metric(
+                f"{prefix}{measure.name}, {name} / spotlight",
+                "times",
+                kind=KIND,
+                spread=f"{interval(measure, runs[SPOTLIGHT], runs[name])}, {study.size.seeds} seeds",
+            )
+            found.add(metric, ratio(measure, runs[SPOTLIGHT], runs[name]))
 
 
 def controls(study: Study, found: Figures) -> None:
@@ -151,6 +201,7 @@ PARTS: Mapping[str, Callable[[Study, Figures], None]] = {
     "baselines": baselines,
     "ablations": ablations,
     "ratios": ratios,
+    "requests": long_requests,
     "controls": controls,
     "live": lambda _, found: live(found),
 }

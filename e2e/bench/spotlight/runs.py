@@ -26,7 +26,12 @@ SIMULATOR = "spotlight"
 TUNED_FIGURE = "tuningHours"
 _PACKAGE = Path(convoy_workloads.__file__).parent
 _SOURCES = (
-    "engines/spotlight/*.py",
+    "engines/spotlight/canary.py",
+    "engines/spotlight/iteration.py",
+    "engines/spotlight/params.py",
+    "engines/spotlight/planner.py",
+    "engines/spotlight/selection.py",
+    "engines/spotlight/workers.py",
     "engines/spotlight/learning/*.py",
     "engines/spotlight/simulated/*.py",
     "simulators/spotlight/*.py",

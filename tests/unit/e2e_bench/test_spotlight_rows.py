@@ -90,7 +90,7 @@ def test_an_arm_that_never_reaches_the_target_has_no_time() -> None:
     assert rows.row("arm: reward at equal time")["value"] == 0.5
 
 
-def test_every_part_has_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_simulated_part_has_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         runs, "tune", lambda task: {"arm": task.arm.name, "params": task.params, "atEdge": ["kl"]}
     )
@@ -98,9 +98,11 @@ def test_every_part_has_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = {**one.figures, "residual": 0.0}
     monkeypatch.setattr(runs, "simulate", lambda task: {"figures": figures, "censored": False})
     study = Study(SIZES["small"], Store(None), map)
-    for name, measure in PARTS.items():
+    for name in PARTS:
+        if name == "live":  # Starts real workers.
+            continue
         rows = Figures()
-        measure(study, rows)
+        PARTS[name](study, rows)
         assert rows.rows(), name
         assert not [
             row["metric"] for row in rows.rows() if row["metric"].startswith("equality") and not row["met"]
