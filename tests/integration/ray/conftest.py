@@ -1,15 +1,18 @@
-"""Machines and a folder that programs of any user can read."""
+"""A folder that programs of any user can read."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ray")
-    for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
-    return folder
+def shared() -> Iterator[Path]:
+    # Not pytest's own folder: each run of pytest closes that to other users.
+    with tempfile.TemporaryDirectory(prefix="convoy-ray-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder

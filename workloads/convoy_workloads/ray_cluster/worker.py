@@ -179,12 +179,12 @@ def main() -> None:
     """Read the options and run the loop."""
     parser = argparse.ArgumentParser(prog="convoy_workloads.ray_cluster.worker", description=__doc__)
     parser.add_argument("--head", default="", help="address of the head; default: the job's rank 0")
-    parser.add_argument("--folder", type=Path, default=default_folder(), help="folder for Ray's files")
+    parser.add_argument("--folder", type=Path, help="folder for Ray's files; default: $CONVOY_HOME/ray")
     parser.add_argument("--slots", type=int, default=1, help="actors with one CPU each on this node")
     parser.add_argument("--store-bytes", type=int, default=MIN_STORE_BYTES, help="size of the object store")
     given = parser.parse_args()
-    options = Options(given.head, given.folder, given.slots, given.store_bytes, token.job_key(os.environ))
-    serve(options)
+    folder = given.folder or default_folder()
+    serve(Options(given.head, folder, given.slots, given.store_bytes, token.job_key(os.environ)))
 
 
 if __name__ == "__main__":
