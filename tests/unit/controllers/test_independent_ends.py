@@ -23,6 +23,8 @@ from convoy_controllers.commands import ReportMembers
 from convoy_controllers.plan import Plan
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.independent import records
+from convoy_controllers.trainingjob.independent.assignments import addresses
+from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.workers.faults import missing_fault
 from convoy_crds.layout import first_slots, independent_slots, slots
 from convoy_crds.trainingjob_independent import MAX_RECORDS, Budget, Ending, IndependentRecord
@@ -54,6 +56,20 @@ def test_a_restart_of_the_group_leaves_the_pods_alone() -> None:
     told = [one for made in toy.plans for one in made.commands if isinstance(one, ReportMembers)]
     assert {one.incarnation for one in told} == {1, 2}
     assert {toy.views[uid].members_incarnation for uid in uids.values()} == {2}
+
+
+def test_addresses_are_reported_only_when_all_are_known() -> None:
+    toy = make_cluster()
+    of_worker(toy, 1, 1).step()
+    toy.pod("job-worker-1", ip=None)
+    toy.settle()
+    status = toy.job.status
+    assert status.incarnation == 2
+    assert addresses(split(toy.observed()).members, status) == ()
+    toy.pod("job-worker-1", ip="10.9.9.9").settle()
+    found = addresses(split(toy.observed()).members, status)
+    assert [one.rank for one in found] == [0, 1] and found[1].address == "10.9.9.9"
+    assert {toy.views[toy.pods[name].uid].members_incarnation for name in ALL} == {2}
 
 
 def test_the_end_of_the_group_drains_the_pods() -> None:

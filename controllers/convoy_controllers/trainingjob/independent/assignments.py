@@ -27,20 +27,21 @@ def slot_uid(job_uid: str, record: IndependentRecord) -> str:
 
 
 def addresses(members: Observed, status: TrainingJobStatus) -> tuple[MemberAddress, ...]:
-    """Return the first pods of the process group, in the order of their ranks; empty while it has not
-    formed.
+    """Return the first pods of the process group, in the order of their ranks. Return none while the group
+    has not formed, or while an address is not known: each incarnation is reported only once.
     """
     if not status.formed:
         return ()
     job = members.job.model_copy(update={"status": status})
     uid = job.metadata.uid
     pods = {pod.name: pod for pod in members.pods if pod.owner_uid == uid}
-    found = [
+    layout = present(job)[:MAX_ADDRESSES]
+    found = tuple(
         MemberAddress(slot.role, slot.replica, slot.rank_offset, slot.processes, pod.ip)
-        for slot in present(job)
+        for slot in layout
         if (pod := pods.get(slot.pod)) is not None and pod.ip
-    ]
-    return tuple(found[:MAX_ADDRESSES])
+    )
+    return found if len(found) == len(layout) else ()
 
 
 def commands(work: Work, slot: Slot, record: IndependentRecord) -> Iterator[Command]:
