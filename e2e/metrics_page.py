@@ -19,10 +19,10 @@ from convoy_operator.metrics import Metrics
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 MAX_VALUES = 12
 """Maximum number of a label's values that the page lists. For more values it shows only their number."""
-OPEN = frozenset({"version", "python", "engine"})
+OPEN = frozenset({"version", "python", "engine", "pool"})
 """Labels whose values the page does not list, because they are not known in advance.
 
-`version` and `python` have one value in each cluster, `engine` has a few.
+`version` and `python` have one value in each cluster, `engine` and `pool` have a few.
 """
 
 HEAD = """\

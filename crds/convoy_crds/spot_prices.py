@@ -149,9 +149,8 @@ def _is_header(row: list[str]) -> bool:
 def _step(row: list[str], line: int, before: list[Step]) -> tuple[Step, TraceProblem | None]:
     nothing: Step = (0.0, None)
     if len(row) != _COLUMNS:
-        return nothing, TraceProblem(
-            line, f"expected 2 columns, {TIME_COLUMN} and {PRICE_COLUMN}: {len(row)}"
-        )
+        problem = f"the row has {len(row)} columns instead of {_COLUMNS}, {TIME_COLUMN} and {PRICE_COLUMN}"
+        return nothing, TraceProblem(line, problem)
     if len(before) >= MAX_TRACE_ROWS:
         return nothing, TraceProblem(line, f"the trace has more than {MAX_TRACE_ROWS} rows: shorten it")
     time, price = _time(row[0].strip()), row[1].strip()

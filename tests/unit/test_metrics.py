@@ -37,7 +37,8 @@ OTHER_UNITS = ("ms", "millis", "milliseconds", "minutes", "hours", "kb", "mb", "
 LABELS = {
     "operator": {
         "version", "python", "kind", "cause", "verb", "resource", "code", "type", "outcome", "certificate",
-        "phase", "reason", "counted", "result", "state", "verdict", "engine", "name",
+        "phase", "reason", "counted", "result", "state", "verdict", "engine", "name", "pool",
+        "source", "notice", "capacity",
     },
     "agent": {
         "version", "state", "start", "kind", "result", "method", "code", "verdict", "direction", "path",

@@ -105,6 +105,11 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
         ConditionType.ACTING,
         ConditionType.REGISTERED,
         ConditionType.PLAN_KEPT,
+        ConditionType.STOPPED_EARLY,
+        ConditionType.SPOT_AVAILABLE,
+        ConditionType.PRICE_KNOWN,
+        ConditionType.WITHIN_BUDGET,
+        ConditionType.NOTICES_RELIABLE,
     }
     every = {value for name, value in vars(ConditionType).items() if name.isupper()}
     assert every == CONDITIONS | SERVING_CONDITIONS | others

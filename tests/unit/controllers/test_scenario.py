@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def test_examples_are_complete() -> None:
-    training = {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml"}
+    training = {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml", "independent.yaml"}
     assert {path.name for path in EXAMPLES} == training | {"serving-rollout.yaml", "serving-follow.yaml"}
 
 

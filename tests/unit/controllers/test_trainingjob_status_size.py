@@ -12,7 +12,7 @@ from convoy_controllers.testing.builders import ToyCluster, make_engine, make_jo
 from convoy_controllers.views import GuardView, NodeView
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
-SCREEN = 54
+SCREEN = 55
 """Maximum number of lines that kubectl prints before `internal`, which no person needs to read."""
 MOST_INTERNAL = 12
 MOST_LINES = 88

@@ -11,8 +11,9 @@ from convoy_controllers.faults import FaultPhase
 from convoy_controllers.keys import Key
 from convoy_controllers.views import PodView
 from convoy_crds.perturbations import PerturbationKind
-from convoy_operator import app, views
+from convoy_operator import views
 from convoy_operator.hub import faults as hub_faults
+from convoy_operator.hub.command_router import route
 
 LABEL = {"convoy.dev/fault-injection": "true"}
 ORDER = InjectFault("n0", "u", "f-1", "job", ("job",), PerturbationKind.LINK_LIMIT, 20.0, 30.0)
@@ -40,7 +41,7 @@ class TestFaults(AgentsHarness):
     async def test_an_order_reaches_the_agent_and_is_repeated_until_it_is_acknowledged(self) -> None:
         self.label("n0", LABEL)
         stream = self.join("n0")
-        app._send(self.hub, ORDER)
+        route(self.hub, ORDER)
         sent = stream.outbox.get_nowait().inject_fault
         assert (sent.id, sent.pod_uid, sent.owner_uid, [*sent.job_uids]) == ("f-1", "u", "job", ["job"])
         assert (sent.kind, sent.magnitude, sent.seconds) == ("LinkLimit", 20.0, 30.0)

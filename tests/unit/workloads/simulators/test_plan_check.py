@@ -127,13 +127,13 @@ def test_values_that_an_arm_takes_over_are_checked_before_the_first_block() -> N
     tuning = {"trials": 2, "reuse": {"experiment": "before", "arm": "x"}}
     of = spec(simulation={"params": {"policy": {"name": "static"}}}, arm={"tuning": tuning})
 
-    def taken(path: str, value: str) -> list[str]:
+    def problems_with(path: str, value: str) -> list[str]:
         return problems(of, [TuningStatus(arm="b", trials=2, values=[TunedValue(path=path, value=value)])])
 
-    assert taken("policy.replicas", "3") == []
-    (wrong,) = taken("policy.replicas", "-3")
+    assert problems_with("policy.replicas", "3") == []
+    (wrong,) = problems_with("policy.replicas", "-3")
     assert wrong.startswith(
         "spec.arms[1].tuning.reuse: with the values policy.replicas=-3: params.policy.static.replicas: "
     )
-    (unknown,) = taken("policy.copies", "3")
+    (unknown,) = problems_with("policy.copies", "3")
     assert "params.policy.static.copies: Extra inputs are not permitted" in unknown

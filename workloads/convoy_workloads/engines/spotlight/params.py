@@ -168,7 +168,7 @@ class Systems(Model):
 class Algorithm(Model):
     """The learning: problem, policy and the settings of the reinforcement."""
 
-    problem: Problem = Field(default_factory=RingProblem)
+    problem: Problem = RingProblem()
     """The samples, and their reward."""
     sampler_steps: Annotated[int, Field(ge=1, le=1000)] = 8
     """Denoising steps of a sample."""
@@ -196,8 +196,8 @@ class Algorithm(Model):
     """`uniform`: all prompts get the same number of seeds. `gain`: prompts that lack good or bad samples get
     more.
     """
-    staleness: Staleness = Field(default_factory=Staleness)
-    canary: Canary = Field(default_factory=Canary)
+    staleness: Staleness = Staleness()
+    canary: Canary = Canary()
     sequence_parallel: Annotated[list[Degree], Field(min_length=1)] = ALL_DEGREES
     """Degrees of sequence parallelism that groups of spot nodes may have."""
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
@@ -257,13 +257,13 @@ class Params(Algorithm):
     """`simulated`: spot nodes on a virtual clock, in the trainer's process. `ray`: actors of Ray in the pods
     of the job's Independent roles.
     """
-    live: Live = Field(default_factory=Live)
+    live: Live = Live()
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 150
     """Number of iterations."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     """Random seed of prompts, samples and the simulated cluster."""
-    cluster: Cluster = Field(default_factory=Cluster)
-    systems: Systems = Field(default_factory=Systems)
+    cluster: Cluster = Cluster()
+    systems: Systems = Systems()
 
 
 if __name__ == "__main__":
