@@ -25,16 +25,9 @@ USED_ELSEWHERE = (
         OPERATOR,
         "get create delete",
         "trainingjobs.convoy.dev servingjobs.convoy.dev",
-        "jobs of Experiments; the slice only deletes a TrainingJob after its ttl",
+        "ServingJobs of Experiments; the slice has only simulations",
         EXPERIMENT,
         uncertain=True,
-    ),
-    UsedElsewhere(
-        OPERATOR,
-        "patch",
-        "experiments/status.convoy.dev",
-        "the slice has no Experiment",
-        EXPERIMENT,
     ),
     UsedElsewhere(
         OPERATOR,

@@ -10,6 +10,7 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.docs.tutorial import FOLDER, blocks, run_page
+from e2e.drive.experiments import Experiments
 from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.drive.shell import shell
 
@@ -30,12 +31,13 @@ PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.
 
 @pytest.fixture
 def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Yield the environment of a reader's shell in its own namespace. After the test, delete all jobs
-    there.
+    """Yield the environment of a reader's shell in its own namespace. After the test, delete all experiments
+    and jobs there.
     """
     namespace = restricted_namespace(cluster, NAMESPACE)
     cluster.kubectl("apply", "-n", namespace, "-f", "-", text=json.dumps(ONE_PROCESSOR))
     yield shell(cluster, namespace, tmp_path)
+    Experiments.of(cluster, namespace).delete_all()
     Jobs.of(cluster, namespace).delete_all()
 
 

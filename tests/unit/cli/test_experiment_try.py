@@ -268,7 +268,7 @@ def test_validate_finds_the_errors_of_simulations(tmp_path: Path) -> None:
 
 
 def test_examples_of_simulations_can_run_here() -> None:
-    for name in ("autoscaling-simulated", "in-place-simulated", "spot-fallback", "sweep"):
+    for name in ("autoscaling-simulated", "in-place-simulated", "intervals-small", "spot-fallback", "sweep"):
         body = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
         made = local_run(Experiment.model_validate(body), catalogue())
         assert problems(made.experiment.spec) == []

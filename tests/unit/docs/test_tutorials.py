@@ -138,3 +138,14 @@ def test_manifests_are_valid_and_equal_to_the_examples(page: Path) -> None:
         assert manifests and not [wrong for two in manifests for wrong in problems(two, together)]
         if not one.title:
             assert documents((CHECKOUT / "examples" / "gpt.yaml").read_text()) == documents(one.text)
+
+
+def test_the_small_experiment_is_that_of_the_page_with_fewer_blocks() -> None:
+    [plan] = [
+        documents(one.text)[0]
+        for one in blocks((FOLDER / "experiment.md").read_text())
+        if one.title == "intervals.yaml"
+    ]
+    [small] = documents((CHECKOUT / "examples" / "experiments" / "intervals-small.yaml").read_text())
+    changes = {"blocks": 3, "analysis": {"alpha": 0.25}}
+    assert small == {**plan, "metadata": {"name": "intervals-small"}, "spec": {**plan["spec"], **changes}}
