@@ -63,6 +63,7 @@ async def test_a_launcher_gets_its_assignment_and_the_hub_gets_the_port(
         "jobUid": "uid-of-job",
         "slots": 1,
         "keyed": False,
+        "jobKeyed": False,
     }
     await hub.report(A, lambda report: report.incarnation == 1)
 

@@ -137,6 +137,8 @@ EFFECTS = {
     "agent.models.reservePercent": Effect(17, {AGENT}, "value: '17'"),
     "agent.kubeletDir": Effect("/var/lib/k-x", {AGENT}, "path: /var/lib/k-x"),
     "agent.resources": Effect({"requests": {"memoryMiB": 256}}, {AGENT}, "memory: 1280Mi"),
+    "agent.notices.metadata": Effect(True, {"NetworkPolicy convoy-agent"}, "cidr: 169.254.169.254/32"),
+    "agent.notices.fake": Effect("file:///run/convoy/x", {AGENT}, "value: file:///run/convoy/x"),
     "agent.resources.requests": Effect({"cpu": "3"}, {AGENT}, "cpu: '3'"),
     "agent.resources.limits": Effect({"memoryMiB": 1024}, {AGENT}, "memory: 2048Mi"),
     "agent.nodeSelector": Effect({"team-x": "mine"}, {AGENT}, "team-x: mine"),

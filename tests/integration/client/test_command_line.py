@@ -35,7 +35,7 @@ def convoy(control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_a_job_is_shown_and_controlled(convoy: Run, client: Client, report: Report) -> None:
     here = ("--namespace", client.namespace)
-    assert f"no jobs in namespace {client.namespace}" in convoy("get", *here).stdout
+    assert f"no jobs and no experiments in namespace {client.namespace}" in convoy("get", *here).stdout
     client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
     report("gpt", phase="Running", ready="2/2", incarnation=1, conditions=[condition("Running")])
     line = convoy("get", *here).stdout.splitlines()[1].split()
