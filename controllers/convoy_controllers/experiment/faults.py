@@ -5,7 +5,7 @@ An order is repeated until the agent reports the fault. The agent undoes it by i
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from convoy_controllers.children import delete_pod
 from convoy_controllers.commands import InjectFault, UndoFault
@@ -134,13 +134,20 @@ def _follow_replacement(
         return
     if any(pod.uid == fault.pods[-1] for pod in pods) or done >= (run.block.cell.magnitude or 0.0):
         return
-    pause = (registered.duration_seconds or 0.0) / max(1.0, run.block.cell.magnitude or 1.0)
-    due = fault.started_at + timedelta(seconds=registered.start_seconds + pause * done)
+    due = _due(fault, registered, run.block.cell.magnitude, done)
     chosen = _target(pods, registered, run.block.seed)
     if chosen is not None and draft.exact >= due:
         fault.pods.append(chosen.uid)
         fault.node, fault.ordered_at = chosen.node or "", draft.now
         fault.before, fault.injected = done, False
+
+
+def _due(fault: FaultRecord, registered: Perturbation, count: float | None, done: float) -> datetime:
+    """Return the time of the next of `count` events, which are spread over the duration. `done`: number of
+    events so far.
+    """
+    pause = (registered.duration_seconds or 0.0) / max(1.0, count or 1.0)
+    return fault.started_at + timedelta(seconds=registered.start_seconds + pause * done)
 
 
 def _job_uids(draft: Draft, target: str, node: str) -> tuple[str, ...]:
@@ -170,9 +177,7 @@ def _kill_pods(draft: Draft, run: Run, record: RunStatus, registered: Perturbati
     for uid in fault.pods:
         if uid in alive:
             draft.delete_pod(delete_pod(alive[uid].name, uid))
-    pause = (registered.duration_seconds or 0.0) / max(1, count)
-    start = fault.started_at + timedelta(seconds=registered.start_seconds)
-    due = start + timedelta(seconds=pause * len(fault.pods))
+    due = _due(fault, registered, count, len(fault.pods))
     fresh = [pod for uid, pod in alive.items() if uid not in fault.pods]
     chosen = _target(fresh, registered, run.block.seed + len(fault.pods))
     if len(fault.pods) < count and draft.exact >= due and chosen is not None:

@@ -61,6 +61,16 @@ def ratio_interval(
     ratios = [one / other for one, other in zip(first, second, strict=True)]
     if min(ratios) == max(ratios):
         return ratios[0], ratios[0]
+    return bootstrapped_ratio(first, second, level, resamples, seed)
+
+
+def bootstrapped_ratio(
+    first: Sequence[float], second: Sequence[float], level: float, resamples: int, seed: int
+) -> Interval | None:
+    """Return the BCa bootstrap interval of the ratio of the means of two paired samples of at least two
+    values. Return None if no interval can be computed. The caller must know that the mean of `second` is
+    above 0.
+    """
     for method in ("BCa", "percentile"):  # BCa is not defined for all samples.
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
             found = stats.bootstrap(
@@ -74,8 +84,8 @@ def ratio_interval(
                 rng=np.random.default_rng(seed),
             ).confidence_interval
         if math.isfinite(found.low) and math.isfinite(found.high):
-            break
-    return float(found.low), float(found.high)
+            return float(found.low), float(found.high)
+    return None
 
 
 def expanded_level(level: float, count: int) -> float:

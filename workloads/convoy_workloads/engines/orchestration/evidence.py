@@ -6,12 +6,8 @@ All differences are oriented: above 0, the first arm is better.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from scipy import stats
 
 from convoy_crds.experiment_plan import Better, Outcome, OutcomeSource
 from convoy_crds.experiment_schedule import Cell
@@ -19,7 +15,7 @@ from convoy_crds.experiment_status import BlockStatus
 from convoy_workloads.engines.orchestration.arms import BROKEN, LEARNED, SAME
 from convoy_workloads.engines.orchestration.systems import System
 from convoy_workloads.experiments.hypotheses import UNPERTURBED
-from convoy_workloads.experiments.intervals import expanded_level, mean_interval
+from convoy_workloads.experiments.intervals import bootstrapped_ratio, mean_interval
 from convoy_workloads.experiments.observations import Observations
 from convoy_workloads.experiments.paired import arm_pairs
 from convoy_workloads.experiments.result import Result
@@ -142,23 +138,5 @@ def share_left(part: Sequence[float], whole: Sequence[float], level: float) -> E
     """
     if len(whole) < 2 or math.fsum(whole) <= 0:
         return None
-    value = math.fsum(part) / math.fsum(whole)
-    for method in ("BCa", "percentile"):  # BCa is not defined for all samples.
-        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-            found = stats.bootstrap(
-                (np.asarray(part), np.asarray(whole)),
-                _ratio,
-                paired=True,
-                vectorized=True,
-                n_resamples=RESAMPLES,
-                confidence_level=expanded_level(level, len(whole)),
-                method=method,
-                rng=np.random.default_rng(_SEED),
-            ).confidence_interval
-        if math.isfinite(found.low) and math.isfinite(found.high):
-            return Estimated(value, float(found.low), float(found.high))
-    return None
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray, axis: int) -> np.ndarray:
-    return np.asarray(np.mean(part, axis=axis) / np.mean(whole, axis=axis))
+    interval = bootstrapped_ratio(part, whole, level, RESAMPLES, _SEED)
+    return None if interval is None else Estimated(math.fsum(part) / math.fsum(whole), *interval)
