@@ -12,13 +12,13 @@ from pathlib import Path
 
 
 class Stop:
-    """Whether Convoy has asked the program to stop: its node leaves, or the process group has ended."""
+    """Convoy's request to stop the program: its node leaves, or the process group has ended."""
 
     def __init__(self) -> None:
         self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def _ask(self, *_: object) -> None:
+    def _on_sigterm(self, *_: object) -> None:
         self.asked = True
 
 

@@ -61,7 +61,7 @@ class Notices:
             known = _Known(before.at if before is not None else now, one.deadline)
             if before is not None and abs(known.deadline - before.deadline) < AGAIN_SECONDS:
                 known = before
-            # Of two events about one machine, the earlier deadline counts.
+            # Two events may concern one machine: the earlier deadline counts.
             if key not in found or 0 < known.deadline < (found[key].deadline or float("inf")):
                 found[key] = known
         if found != self._findings or (found and source is not self._source):

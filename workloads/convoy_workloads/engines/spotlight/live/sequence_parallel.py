@@ -58,13 +58,13 @@ class GroupPolicy(Policy):
         group = self._member.group
         if group.degree > 1 and isinstance(self._whole, PicturePolicy):
             try:
-                return self._together(self._whole, points, times, prompts)
+                return self._share_forward(self._whole, points, times, prompts)
             except GroupBroken:
                 self.broken += 1
         found: Tensor = self._whole(points, times, prompts)
         return found
 
-    def _together(self, policy: PicturePolicy, points: Tensor, times: Tensor, prompts: Tensor) -> Tensor:
+    def _share_forward(self, policy: PicturePolicy, points: Tensor, times: Tensor, prompts: Tensor) -> Tensor:
         group = self._member.group
         batch = Batch(self._number(), self._version, points.numpy(), times.numpy(), prompts.numpy())
         answers = [self._member.peers.share(one, group.epoch, batch) for one in group.members[1:]]
