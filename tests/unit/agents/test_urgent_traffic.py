@@ -24,6 +24,7 @@ async def test_urgent_totals_do_not_wait_for_the_heartbeat(monkeypatch: pytest.M
         attestations=list,
         sweep_reports=lambda again: [],
         fault_reports=lambda again: [],
+        notices=lambda again: None,
     )
     client = hub_client.HubClient("n", "hub:1", SimpleNamespace(), handlers, "1")  # type: ignore[arg-type]
     messages = client._messages()
