@@ -208,7 +208,7 @@ async def test_a_drain_accepts_then_refuses_then_finishes(tmp_path: Path) -> Non
         assert (await rank.get("/readyz"))[0] == 503
         # Proxies that do not know yet still send requests.
         late = asyncio.create_task(rank.complete("x", 1))
-        await rank.until(lambda: len(engine.running) == 2 or bool(engine.permits.release()))
+        await rank.until(lambda: rank.process.compute.waiting == 1)
         engine.permits.release(5)
         code, _, headers = await late
         assert (code, headers["connection"]) == (200, "close")
