@@ -57,8 +57,10 @@ def _add(found: Figures, heard: dict[str, object]) -> None:
         middle, high = _percentile(numbers[name], 50), _percentile(numbers[name], 99)
         found.add(Metric(f"regroup, {name}: p50", "seconds"), middle)
         found.add(Metric(f"regroup, {name}: p99", "seconds"), high)
-    gain = _percentile(numbers["cold"], 50) / _percentile(numbers["warm"], 50)
-    found.add(Metric("regroup, cold / warm: p50", "ratio", LEAST_GAIN, higher_is_better=True), gain)
+    for percent in (50, 99):
+        gain = _percentile(numbers["cold"], percent) / _percentile(numbers["warm"], percent)
+        name = f"regroup, cold / warm: p{percent}"
+        found.add(Metric(name, "ratio", LEAST_GAIN, higher_is_better=True), gain)
     found.add(Metric("bytes of the weights", "bytes"), float(str(heard["bytes"])))
     for name, words in (("network", "over the network"), ("local", "within a node")):
         found.add(Metric(f"copy of the weights {words}: p50", "seconds"), _percentile(numbers[name], 50))
