@@ -9,7 +9,7 @@ recommendations" (`events/recommendations/rebalance`: `noticeTime`) and "Use the
 from __future__ import annotations
 
 from convoy_agents.spot.endpoint import Endpoint, Reply
-from convoy_agents.spot.source import Finding, SourceError, unix_seconds
+from convoy_agents.spot.source import Finding, Findings, SourceError, unix_seconds
 from convoy_crds.spotpool_status import NoticeKind
 
 TOKEN_SECONDS = 21600
@@ -29,15 +29,17 @@ class Ec2Metadata:
 
     async def poll(self) -> tuple[Finding, ...]:
         """Return the interruption and the rebalance recommendation that hold. Raises SourceError."""
-        found = []
-        action = await self._get(ACTION_PATH)
-        if action.status == 200:
-            found.append(interruption(action))
-        rebalance = await self._get(REBALANCE_PATH)
-        if rebalance.status == 200:
-            unix_seconds(rebalance.json().get("noticeTime"), "noticeTime")
-            found.append(Finding(NoticeKind.REBALANCE))
-        return tuple(found)
+        found = Findings()
+        with found.part() as part:
+            action = await self._get(ACTION_PATH)
+            if action.status == 200:
+                part.append(interruption(action))
+        with found.part() as part:
+            rebalance = await self._get(REBALANCE_PATH)
+            if rebalance.status == 200:
+                unix_seconds(rebalance.json().get("noticeTime"), "noticeTime")
+                part.append(Finding(NoticeKind.REBALANCE))
+        return found.all()
 
     async def _get(self, path: str) -> Reply:
         if not self._token:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from convoy_agents.spot.endpoint import Endpoint, Reply
-from convoy_agents.spot.source import Finding, SourceError, unix_seconds
+from convoy_agents.spot.source import Finding, Findings, SourceError, unix_seconds
 from convoy_crds.spotpool_status import NoticeKind
 
 EVENTS_PATH = "/metadata/scheduledevents?api-version=2020-07-01"
@@ -38,9 +38,13 @@ class AzureScheduledEvents:
         events = (await self._get(EVENTS_PATH)).json().get("Events")
         if not isinstance(events, list):
             raise SourceError(f"{EVENTS_PATH}: Events is not a list")
-        return tuple(one for event in events[:MAX_EVENTS] for one in self._findings(event))
+        found = Findings()
+        for event in events[:MAX_EVENTS]:
+            with found.part() as part:
+                part.extend(self._of_event(event))
+        return found.all()
 
-    def _findings(self, event: Any) -> Iterator[Finding]:
+    def _of_event(self, event: Any) -> Iterator[Finding]:
         if not isinstance(event, dict) or not isinstance(resources := event.get("Resources"), list):
             raise SourceError("Events: an event is not an object with a list of Resources")
         kind = KINDS.get(str(event.get("EventType")))

@@ -8,7 +8,7 @@ Google`) and "Monitor and plan for a host maintenance event" (`instance/maintena
 from __future__ import annotations
 
 from convoy_agents.spot.endpoint import Endpoint
-from convoy_agents.spot.source import Finding, SourceError
+from convoy_agents.spot.source import Finding, Findings, SourceError
 from convoy_crds.spotpool_status import NoticeKind
 
 FLAVOR = "Metadata-Flavor"
@@ -29,12 +29,14 @@ class ComputeEngineMetadata:
 
         A maintenance that stops the instance is a removal: it is no sign of missing capacity.
         """
-        found = []
-        if await self._get(PREEMPTED_PATH, ("TRUE", "FALSE")) == "TRUE":
-            found.append(Finding(NoticeKind.PREEMPTION))
-        if await self._get(MAINTENANCE_PATH, MAINTENANCE) == TERMINATE:
-            found.append(Finding(NoticeKind.REMOVAL))
-        return tuple(found)
+        found = Findings()
+        with found.part() as part:
+            if await self._get(PREEMPTED_PATH, ("TRUE", "FALSE")) == "TRUE":
+                part.append(Finding(NoticeKind.PREEMPTION))
+        with found.part() as part:
+            if await self._get(MAINTENANCE_PATH, MAINTENANCE) == TERMINATE:
+                part.append(Finding(NoticeKind.REMOVAL))
+        return found.all()
 
     async def _get(self, path: str, known: tuple[str, ...]) -> str:
         reply = await self._endpoint.request("GET", path, {FLAVOR: "Google"})

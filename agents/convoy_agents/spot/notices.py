@@ -49,12 +49,17 @@ class Notices:
         """Unix seconds at which the agent was told to stop; 0 before."""
         self._due = False
 
-    def set_findings(self, source: NoticeSource, findings: Iterable[Finding]) -> None:
-        """Replace the notices of the metadata service by those in its newest reply."""
+    def set_findings(
+        self, source: NoticeSource, findings: Iterable[Finding], *, complete: bool = True
+    ) -> None:
+        """Replace the notices of the metadata service by those in its newest reply. If a part of the reply
+        was not readable, `complete` is False, and earlier notices stay.
+        """
         now = self._clock()
+        oldest = now - KEEP_SECONDS
         found: dict[tuple[NoticeKind, str], _Known] = {}
         for one in findings:
-            if one.deadline and one.deadline + KEEP_SECONDS < now:
+            if 0 < one.deadline < oldest:
                 continue  # The service repeats an old notice, and the node is still there.
             key = one.kind, one.provider_id
             before = self._findings.get(key)
@@ -64,6 +69,9 @@ class Notices:
             # Two events may concern one machine: the earlier deadline counts.
             if key not in found or 0 < known.deadline < (found[key].deadline or float("inf")):
                 found[key] = known
+        if not complete:
+            kept = {key: one for key, one in self._findings.items() if not 0 < one.deadline < oldest}
+            found = {**kept, **found}
         if found != self._findings or (found and source is not self._source):
             self._findings = found
             self._changed()

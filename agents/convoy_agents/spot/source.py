@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -9,12 +11,8 @@ from typing import Protocol
 
 from convoy_crds.spotpool_status import NoticeKind
 
-POLL_SECONDS = 4.0
-"""Maximum seconds of one poll. A poll makes at most three requests, each with a timeout of its own."""
-
-
-class SourceError(Exception):
-    """The service gave no valid reply. The message says why."""
+POLL_SECONDS = 5.0
+"""Maximum seconds of one poll. A poll makes at most four requests, each with a timeout of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +26,43 @@ class Finding:
     """Id of another instance, as in its Node's `spec.providerID`; empty for the agent's own node."""
 
 
+class SourceError(Exception):
+    """The service gave no valid reply, or only a part of it is valid. The message says why."""
+
+    def __init__(self, why: str, findings: tuple[Finding, ...] = ()) -> None:
+        super().__init__(why)
+        self.findings = findings
+        """The notices in the valid part. Others may hold too, so these withdraw no earlier notice."""
+
+
+class Findings:
+    """Collects the notices of a reply's parts. A part that is not valid hides no other part."""
+
+    def __init__(self) -> None:
+        self._found: list[Finding] = []
+        self._why = ""
+
+    @contextmanager
+    def part(self) -> Iterator[list[Finding]]:
+        """Read one part into the list that this yields. A SourceError ends only this part."""
+        try:
+            yield self._found
+        except SourceError as error:
+            self._why = self._why or str(error)
+
+    def all(self) -> tuple[Finding, ...]:
+        """Return the notices of all parts. Raises SourceError, with the notices, if a part was not valid."""
+        found = tuple(self._found)
+        if self._why:
+            raise SourceError(self._why, found)
+        return found
+
+
 class NoticeSource(Protocol):
     """A metadata service."""
 
     async def poll(self) -> tuple[Finding, ...]:
-        """Return the notices that hold at present. Raises SourceError."""
+        """Return the notices that hold at present. Raises SourceError, with those that could be read."""
         ...
 
 

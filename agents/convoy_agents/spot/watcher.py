@@ -86,6 +86,9 @@ class MetadataWatcher:
                 findings = await source.poll()
         except (SourceError, TimeoutError) as error:
             self._warn(name, str(error) or f"no reply within {POLL_SECONDS:g} s")
+            if isinstance(error, SourceError) and error.findings:
+                metrics.NOTICE_POLLS.labels("noticed").inc()
+                self._notices.set_findings(name, error.findings, complete=False)
             return backoff.next()
         except Exception:
             # A reply that the client does not foresee must not end the polls.

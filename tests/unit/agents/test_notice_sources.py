@@ -76,8 +76,9 @@ async def test_ec2_without_and_with_an_interruption() -> None:
         assert len([one for one in server.requests if one.startswith("PUT")]) == 1, "the token is reused"
         assert "X-aws-ec2-metadata-token: token-1" in server.requests[-1]
         server.pages["GET", ACTION_PATH] = page(b"", "401 Unauthorized")
-        with pytest.raises(SourceError, match="no longer valid"):
+        with pytest.raises(SourceError, match="no longer valid") as raised:
             await source.poll()
+        assert raised.value.findings == (Finding(NoticeKind.REBALANCE),)
         server.pages["GET", ACTION_PATH] = page(ACTION)
         assert await source.poll(), "a new token was requested"
 
@@ -109,6 +110,27 @@ async def test_azure_reports_its_own_machine_and_others_of_the_scale_set() -> No
         assert own == Finding(NoticeKind.PREEMPTION, ACTION_TIME)
         assert other.provider_id == "azure:///s/virtualMachineScaleSets/set/virtualMachines/4"
         assert "Metadata: true" in server.requests[0]
+
+
+async def test_a_part_that_fails_hides_no_notice_in_another_part() -> None:
+    failed = page(b"", "503 Service Unavailable")
+    pages: Pages = {TOKEN: page(b"t"), ("GET", ACTION_PATH): page(ACTION), ("GET", REBALANCE_PATH): failed}
+    async with serving(pages) as (_, where):
+        with pytest.raises(SourceError, match="status 503") as raised:
+            await Ec2Metadata(where).poll()
+        assert raised.value.findings == (Finding(NoticeKind.PREEMPTION, ACTION_TIME),)
+    async with serving({("GET", PREEMPTED_PATH): page(b"TRUE", extra=GOOGLE)}) as (_, where):
+        with pytest.raises(SourceError, match=r"maintenance-event: status 404") as raised:
+            await ComputeEngineMetadata(where).poll()
+        assert raised.value.findings == (Finding(),)
+    events = b"""{"Events": [
+        {"EventType": "Freeze", "EventStatus": "Scheduled"},
+        {"EventType": "Preempt", "Resources": ["set_3"], "EventStatus": "Scheduled",
+         "NotBefore": "Fri, 18 Sep 2026 08:22:00 GMT"}]}"""
+    async with serving({("GET", COMPUTE_PATH): COMPUTE, ("GET", EVENTS_PATH): page(events)}) as (_, where):
+        with pytest.raises(SourceError, match="list of Resources") as raised:
+            await AzureScheduledEvents(where).poll()
+        assert raised.value.findings == (Finding(NoticeKind.PREEMPTION, ACTION_TIME),)
 
 
 @pytest.mark.parametrize(
