@@ -43,6 +43,14 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class Announcement:
+    """A true condition of a Node that may announce its end (spotpool/conventions.py)."""
+
+    type: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A cached Node object: those of its fields that plans read."""
 
@@ -62,8 +70,8 @@ class Node:
     provider_id: str = ""
     """Id of the instance at its provider; empty if the Node does not have one."""
     taints: tuple[Mapping[str, Any], ...] = ()
-    announcements: tuple[str, ...] = ()
-    """Types of the Node's true conditions that announce its end (spotpool/conventions.py)."""
+    announcements: tuple[Announcement, ...] = ()
+    """The Node's true conditions that may announce its end."""
     shutting_down: bool = False
     """True while the node's kubelet reports that the node shuts down."""
     qualified: Mapping[str, Any] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from convoy_controllers.cached import CachedObject, Node, Pod
+from convoy_controllers.cached import Announcement, CachedObject, Node, Pod
 from convoy_controllers.spotpool.conventions import CONDITIONS
 from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import FIELD_MANAGER, LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
@@ -91,7 +91,7 @@ def node(raw: Mapping[str, Any]) -> Node:
         provider_id=spec.get("providerID") or "",
         taints=tuple(spec.get("taints") or ()),
         announcements=tuple(
-            one["type"]
+            Announcement(one["type"], str(one.get("message") or ""))
             for one in status.get("conditions") or ()
             if one.get("type") in CONDITIONS and one.get("status") == "True"
         ),

@@ -22,11 +22,24 @@ TAINTS: Mapping[str, NoticeKind] = {
     "ToBeDeletedByClusterAutoscaler": NoticeKind.REMOVAL,
 }
 """Taints that announce the end of a node, by key."""
-CONDITIONS: Mapping[str, NoticeKind] = {
-    # Node Problem Detector on Azure, from Scheduled Events
+CONDITIONS: Mapping[str, NoticeKind | None] = {
+    # Node Problem Detector on Azure Kubernetes Service, from Scheduled Events
     "PreemptScheduled": NoticeKind.PREEMPTION,
+    "PreemptionScheduled": NoticeKind.PREEMPTION,
     "TerminateScheduled": NoticeKind.REMOVAL,
+    "VMEventScheduled": None,
 }
-"""Conditions of a Node that announce its end while their status is True, by type."""
+"""Conditions of a Node that announce its end while their status is True, by type. None: only the message says
+which event the condition announces.
+"""
+EVENTS: Mapping[str, NoticeKind] = {
+    "Preempt": NoticeKind.PREEMPTION,
+    "Terminate": NoticeKind.REMOVAL,
+    "SpotRebalanceRecommendation": NoticeKind.REBALANCE,
+}
+"""Types of Azure's Scheduled Events that announce the end of a machine. The messages of the conditions begin
+with the event's type, its status and, if it has one, its time: `Preempt Scheduled: Sat, 01 Aug 2026 05:41:02
+GMT. For more information, see ...` (Azure/karpenter-provider-azure#1829).
+"""
 SPOT_TAINTS = ("kubernetes.azure.com/scalesetpriority", "cloud.google.com/gke-spot")
 """Taints by which providers keep other pods off their spot nodes. Pods of every pool tolerate them."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.unit.controllers.spot_cluster import SpotCluster, make_pool
+from tests.unit.controllers.spot_cluster import START, SpotCluster, make_pool
 
+from convoy_controllers.cached import Announcement
 from convoy_controllers.spotpool.notice import Notice
 from convoy_crds.spotpool_status import MAX_PAST_NOTICES, NoticeKind, NoticeSource, NoticeState
 
@@ -148,6 +149,45 @@ def test_a_notice_is_kept_for_an_instance_that_has_not_joined(cluster: SpotClust
     assert cluster.notice("c").node_uid == node.uid
 
 
+def test_ids_of_azure_ignore_case(cluster: SpotCluster) -> None:
+    group, machine = (
+        "azure:///subscriptions/s/resourceGroups/",
+        "/virtualMachineScaleSets/set/virtualMachines/4",
+    )
+    cluster.change("a", provider_id=f"{group}mc_team_west{machine}")
+    cluster.change("b", provider_id="fake://B")
+    for provider_id in (f"{group}MC_Team_west{machine}", "fake://b"):
+        cluster.signals.append(
+            Notice(NoticeSource.AZURE, provider_id=provider_id, deadline=cluster.now.timestamp() + 30)
+        )
+    cluster.step()
+    assert [one.node for one in cluster.status.notices] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "found", "seconds"),
+    [
+        ("VMEventScheduled", "Preempt Scheduled: Thu, 01 Jan 2026 00:00:40 GMT. See x", "Preemption", 40),
+        ("PreemptionScheduled", "Preempt Scheduled: Thu, 1 Jan 2026 00:00:40 GMT. See x", "Preemption", 40),
+        ("PreemptionScheduled", "Preempt Started. See x", "Preemption", 15),
+        ("PreemptionScheduled", "Preempt Scheduled: soon. See x", "Preemption", 15),
+        ("PreemptionScheduled", "", "Preemption", 15),
+        ("PreemptionScheduled", "SpotRebalanceRecommendation Advisory. See x", "Rebalance", None),
+        ("VMEventScheduled", "Terminate Scheduled: Thu, 01 Jan 2026 00:00:40 GMT. See x", "Removal", 40),
+        ("VMEventScheduled", "Freeze Scheduled: Thu, 01 Jan 2026 00:00:40 GMT. See x", None, None),
+    ],
+)
+def test_conditions_of_azure_name_the_event_and_its_time(
+    cluster: SpotCluster, kind: str, message: str, found: str | None, seconds: int | None
+) -> None:
+    cluster.change("a", announcements=(Announcement(kind, message),))
+    cluster.step()
+    ends = [
+        (one.kind, one.deadline and (one.deadline - START).total_seconds()) for one in cluster.status.notices
+    ]
+    assert ends == ([] if found is None else [(found, seconds)])
+
+
 def test_a_deadline_far_away_counts_as_an_hour(cluster: SpotCluster) -> None:
     cluster.notify("a", seconds=1e11)
     cluster.step()
@@ -192,8 +232,8 @@ def test_another_boot_ends_the_life_of_a_node(cluster: SpotCluster) -> None:
     [
         ({"taints": ({"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"},)}, True),
         ({"taints": ({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"},)}, True),
-        ({"announcements": ("TerminateScheduled",)}, True),
-        ({"announcements": ("PreemptScheduled",)}, False),
+        ({"announcements": (Announcement("TerminateScheduled"),)}, True),
+        ({"announcements": (Announcement("PreemptScheduled"),)}, False),
         ({"cordoned": True}, True),
         ({}, False),
     ],

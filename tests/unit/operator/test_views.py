@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Announcement
 from convoy_controllers.views import ContainerEnd
 from convoy_operator import views
 
@@ -242,3 +243,17 @@ def test_texts_of_a_field_path_are_found(path: str, texts: set[str]) -> None:
     spec = {"engine": {"name": "odb"}, "arms": arms, "names": ["x", 1, ""]}
     raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": spec}
     assert views.texts_at(path, views.cached_object(raw)) == texts
+
+
+def test_a_node_keeps_the_true_conditions_that_announce_its_end() -> None:
+    conditions = [
+        {"type": "PreemptionScheduled", "status": "True", "message": "Preempt Started."},
+        {"type": "TerminateScheduled", "status": "False"},
+        {"type": "KernelDeadlock", "status": "True"},
+        {"type": "PreemptScheduled", "status": "True"},
+    ]
+    node = views.node({"metadata": {"name": "n", "uid": "u"}, "status": {"conditions": conditions}})
+    assert node.announcements == (
+        Announcement("PreemptionScheduled", "Preempt Started."),
+        Announcement("PreemptScheduled"),
+    )
