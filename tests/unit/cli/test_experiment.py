@@ -1,4 +1,6 @@
-"""Tests of `convoy experiment` status, stop and rerun: their texts, and their requests."""
+"""Tests of `convoy experiment` status, stop and rerun, and of the commands suspend, resume and delete for
+Experiments: their texts, and their requests.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from convoy.client.experiments import Experiments
 from convoy_crds.experiment import Experiment
 
 from .experiments import ENDED, PLAN, RESULT, experiment
+from .fake_client import client
 
 RUNNING = {**ENDED, "phase": "Running", "verdicts": [], "controls": [], "artefact": None, "summary": ""}
 
@@ -26,8 +29,12 @@ class Server(Api):
         self.namespace = "team"
         self.found = {one.metadata.name: one.to_dict() for one in found}
         self.writes: list[Any] = []
+        self.deleted: list[str] = []
         self.custom = SimpleNamespace(
-            **{f"{verb}_namespaced_custom_object": verb for verb in ("get", "list", "patch", "create")}
+            **{
+                f"{verb}_namespaced_custom_object": verb
+                for verb in ("get", "list", "patch", "create", "delete")
+            }
         )
 
     def call(self, verb: Any, *arguments: Any, **options: Any) -> Any:
@@ -35,6 +42,8 @@ class Server(Api):
             return {"items": list(self.found.values())}
         if verb == "get":
             return self.found[arguments[-1]]
+        if verb == "delete":
+            return self.deleted.append(arguments[-1])
         self.writes.append(arguments[-1])
         return self.found[arguments[-2]] if verb == "patch" else arguments[-1]
 
@@ -50,9 +59,9 @@ def convoy(monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run(found: Experiment | None, *words: str, **options: Any) -> tuple[Result, list[Any]]:
         server = Server(*(one for one in (found,) if one is not None))
-        client = SimpleNamespace(namespace="team", experiments=Experiments(server))
+        here = client(experiments=Experiments(server))
         for module in ("status", "stop", "rerun"):
-            monkeypatch.setattr(f"convoy.cli.experiment.{module}.connect", lambda *_: client)
+            monkeypatch.setattr(f"convoy.cli.experiment.{module}.connect", lambda *_: here)
         return CliRunner().invoke(app, ["experiment", *words], **options), server.writes
 
     return run
@@ -129,6 +138,72 @@ def test_stop_asks_and_patches(convoy: Run) -> None:
 def test_stop_is_refused(convoy: Run, found: Experiment, why: str) -> None:
     result, writes = convoy(found, "stop", "trial", "--yes")
     assert result.exit_code == 1 and why in result.output and writes == []
+    assert "convoy experiment rerun trial --as OTHER" in result.output
+
+
+Change = Callable[..., tuple[Result, Server]]
+
+
+@pytest.fixture
+def change(monkeypatch: pytest.MonkeyPatch) -> Change:
+    """Return a function that runs a command such as `convoy suspend` in a cluster whose only object is an
+    experiment. It returns the result and the server.
+    """
+
+    def run(found: Experiment, *words: str, **options: Any) -> tuple[Result, Server]:
+        server = Server(found)
+        here = client(experiments=Experiments(server))
+        monkeypatch.setattr("convoy.cli.change.connect", lambda *_: here)
+        return CliRunner().invoke(app, [*words], **options), server
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "output", "after"),
+    [
+        (False, ["suspend", "trial"], "experiment/trial starts no more jobs", True),
+        (False, ["suspend", "cexp/trial"], "those that run go on to their end", True),
+        (True, ["resume", "experiment/trial"], "experiment/trial resumes", False),
+    ],
+)
+def test_an_experiment_is_suspended_and_resumed(
+    change: Change, before: bool, words: list[str], output: str, after: bool
+) -> None:
+    result, server = change(experiment({"suspend": before}, **RUNNING), *words)
+    assert result.exit_code == 0 and output in result.output, result.output
+    assert server.writes == [{"spec": {"suspend": after}}]
+
+
+@pytest.mark.parametrize(
+    ("found", "verb", "why"),
+    [
+        (experiment({"suspend": True}, **RUNNING), "suspend", "to go on, run: convoy resume trial"),
+        (experiment(**RUNNING), "resume", "is not suspended"),
+        (experiment(**ENDED), "suspend", "has ended (Succeeded): there is nothing to suspend"),
+        (experiment({"suspend": True}, **ENDED), "resume", "there is nothing to resume"),
+        (experiment({"stop": True}, **RUNNING), "suspend", "was stopped before: Running"),
+        (experiment({"stop": True, "suspend": True}), "resume", "was stopped before: not reconciled yet"),
+        (experiment(**RUNNING), "restart", "convoy experiment rerun trial --as OTHER"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused(
+    change: Change, found: Experiment, verb: str, why: str
+) -> None:
+    result, server = change(found, verb, "trial")
+    assert result.exit_code == 1 and why in result.output, result.output
+    assert server.writes == []
+
+
+def test_delete_warns_of_blocks_that_are_never_analysed(change: Change) -> None:
+    result, server = change(experiment(**RUNNING), "delete", "trial", input="n\n")
+    assert result.exit_code == 1 and server.deleted == []
+    assert "its blocks will never be analysed (`convoy experiment stop trial` analyses them)" in result.output
+    result, server = change(experiment(**ENDED), "delete", "trial", input="y\n")
+    assert result.exit_code == 0 and server.deleted == ["trial"]
+    assert result.output.startswith("Delete experiment/trial and its jobs? [y/N]")
+    assert "experiment/trial deleted" in result.output
+    assert change(experiment(**RUNNING), "delete", "trial", "--yes")[1].deleted == ["trial"]
 
 
 def test_rerun_creates_the_same_plan_under_another_name(convoy: Run) -> None:

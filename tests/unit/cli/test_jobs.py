@@ -1,4 +1,4 @@
-"""Tests of commands that take a TrainingJob or a ServingJob."""
+"""Tests of commands that take a TrainingJob, a ServingJob or an Experiment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,13 @@ class Jobs:
         (
             ["delete", "node/llm", "--yes"],
             [],
-            "'node/llm' names nothing: write NAME, trainingjob/NAME or servingjob/NAME",
+            "'node/llm' names nothing: write NAME, trainingjob/NAME, servingjob/NAME or experiment/NAME",
+        ),
+        (
+            ["delete", "spotpool/pool", "--yes"],
+            [],
+            "this command is not for SpotPools: write NAME, trainingjob/NAME, servingjob/NAME or "
+            "experiment/NAME; for spotpool/pool use kubectl, such as `kubectl describe spotpool/pool`",
         ),
     ],
 )

@@ -10,18 +10,20 @@ import typer
 from convoy.cli.cluster import Failure
 from convoy.client import Client, Forbidden, NotFound
 from convoy.client.errors import ApiError
+from convoy.client.experiments import Experiments
 from convoy.client.serving_jobs import ServingJobs
 from convoy.client.training_jobs import TrainingJobs
 from convoy_crds import experiment, servingjob, trainingjob
 from convoy_crds.experiment import Experiment
 from convoy_crds.kind import Kind
+from convoy_crds.kinds import KINDS as ALL_KINDS
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.trainingjob import TrainingJob
 
-KINDS: tuple[Kind[Any], ...] = (trainingjob.KIND, servingjob.KIND)
-"""The kinds of jobs."""
-EXPLAINED: tuple[Kind[Any], ...] = (*KINDS, experiment.KIND)
-"""The kinds that `convoy get` lists and `convoy why` explains."""
+JOB_KINDS: tuple[Kind[Any], ...] = (trainingjob.KIND, servingjob.KIND)
+"""The kinds of jobs, for commands that read pods."""
+KINDS: tuple[Kind[Any], ...] = (*JOB_KINDS, experiment.KIND)
+"""The kinds of the commands get, why, suspend, resume and delete."""
 JobName = Annotated[
     str,
     typer.Argument(
@@ -30,7 +32,7 @@ JobName = Annotated[
         "servingjob/NAME.",
     ),
 ]
-ExplainedName = Annotated[
+ObjectName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
@@ -41,19 +43,17 @@ ExplainedName = Annotated[
 ServingJobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the ServingJob.")]
 
 
-def find(client: Client, text: str) -> TrainingJob | ServingJob:
-    """Return the job that `text` names: NAME or KIND/NAME. Raises Failure if jobs of several kinds have this
-    name, NotFound if no job has it.
+def find(client: Client, text: str) -> TrainingJob | ServingJob | Experiment:
+    """Return the job or experiment that `text` names: NAME or KIND/NAME. Raises Failure if objects of several
+    kinds have this name, NotFound if none has it.
     """
-    found: TrainingJob | ServingJob = _find(client, text, KINDS)
+    found: TrainingJob | ServingJob | Experiment = _find(client, text, KINDS)
     return found
 
 
-def find_explained(client: Client, text: str) -> TrainingJob | ServingJob | Experiment:
-    """Return the job or experiment that `text` names: NAME or KIND/NAME. Raises Failure and NotFound as
-    `find` does.
-    """
-    found: TrainingJob | ServingJob | Experiment = _find(client, text, EXPLAINED)
+def find_job(client: Client, text: str) -> TrainingJob | ServingJob:
+    """Return the job that `text` names: NAME or KIND/NAME. Raises Failure and NotFound as `find` does."""
+    found: TrainingJob | ServingJob = _find(client, text, JOB_KINDS)
     return found
 
 
@@ -80,11 +80,21 @@ def parse(text: str, kinds: Sequence[Kind[Any]]) -> tuple[tuple[Kind[Any], ...],
     word, slash, name = text.rpartition("/")
     if not slash:
         return tuple(kinds), name
-    chosen = tuple(kind for kind in kinds if word.lower() in {kind.name.lower(), kind.plural, *kind.short})
-    if not chosen or not name:
-        forms = _listed(("NAME", *(f"{kind.name.lower()}/NAME" for kind in kinds)), "or")
-        raise Failure(f"{text!r} names nothing: write {forms}")
-    return chosen, name
+    chosen = tuple(kind for kind in kinds if word.lower() in _names(kind))
+    if chosen and name:
+        return chosen, name
+    forms = _listed(("NAME", *(f"{kind.name.lower()}/NAME" for kind in kinds)), "or")
+    for kind in ALL_KINDS:
+        if name and word.lower() in _names(kind):
+            raise Failure(
+                f"this command is not for {kind.name}s: write {forms}; for {text} use kubectl, such as "
+                f"`kubectl describe {text}`"
+            )
+    raise Failure(f"{text!r} names nothing: write {forms}")
+
+
+def _names(kind: Kind[Any]) -> set[str]:
+    return {kind.name.lower(), kind.plural, *kind.short}
 
 
 def _listed(names: Iterable[str], last: str) -> str:
@@ -97,6 +107,15 @@ def full_name(job: TrainingJob | ServingJob | Experiment) -> str:
     return f"{job.kind.lower()}/{job.metadata.name}"
 
 
-def collection(client: Client, job: TrainingJob | ServingJob) -> TrainingJobs | ServingJobs:
+def collection(
+    client: Client, found: TrainingJob | ServingJob | Experiment
+) -> TrainingJobs | ServingJobs | Experiments:
+    """Return the client's collection of the object's kind."""
+    if isinstance(found, Experiment):
+        return client.experiments
+    return job_collection(client, found)
+
+
+def job_collection(client: Client, job: TrainingJob | ServingJob) -> TrainingJobs | ServingJobs:
     """Return the client's collection of the job's kind."""
     return client.training_jobs if isinstance(job, TrainingJob) else client.serving_jobs

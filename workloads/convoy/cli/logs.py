@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Context, Failure, Namespace, connect
-from convoy.cli.jobs import JobName, find
+from convoy.cli.jobs import JobName, find_job
 from convoy_crds.trainingjob import TrainingJob
 
 
@@ -47,7 +47,7 @@ def logs(
     ServingJob are numbered in each replica.
     """
     client = connect(namespace, context)
-    job = find(client, name)
+    job = find_job(client, name)
     lines: Iterator[str]
     if isinstance(job, TrainingJob):
         if replica is not None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convoy.cli.cluster import Context, Namespace, connect
-from convoy.cli.jobs import EXPLAINED, parse
+from convoy.cli.jobs import KINDS, parse
 from convoy.cli.table import fitting_columns, new_table, print_table, terminal_width
 from convoy.client import Client, Forbidden, NotFound
 from convoy.client.errors import ApiError
@@ -174,7 +174,7 @@ def get(
     With NAME, the result of a TrainingJob follows its table.
     """
     client = connect(namespace, context)
-    kinds, only = parse(name, EXPLAINED) if name else (EXPLAINED, None)
+    kinds, only = parse(name, KINDS) if name else (KINDS, None)
     found = listed_objects(client, kinds, only, everywhere=everywhere)
     if not any(found.values()):
         where = "any namespace" if everywhere else f"namespace {client.namespace}"

@@ -12,7 +12,7 @@ import typer
 from convoy.cli import why_experiment
 from convoy.cli import why_serving as serving
 from convoy.cli.cluster import Context, Namespace, connect
-from convoy.cli.jobs import ExplainedName, collection, find_explained
+from convoy.cli.jobs import ObjectName, find, job_collection
 from convoy.cli.messages import ShownMessages, indented
 from convoy.client import Client
 from convoy.client.pod_logs import rank_container
@@ -45,7 +45,7 @@ MAX_METRICS = 8
 EVENTS_TRUNCATED = "  (some Events are left out: `kubectl describe pod NAME` shows all Events of a pod)"
 
 
-def why(name: ExplainedName, namespace: Namespace = None, context: Context = None) -> None:
+def why(name: ObjectName, namespace: Namespace = None, context: Context = None) -> None:
     """Explain the state of a job or an experiment.
 
     The command shows the conditions, the last faults, the pods and the newest Events. For a TrainingJob it
@@ -53,7 +53,7 @@ def why(name: ExplainedName, namespace: Namespace = None, context: Context = Non
     replicas with a fault. For an Experiment it shows the failed runs and the jobs instead of pods.
     """
     client = connect(namespace, context)
-    found = find_explained(client, name)
+    found = find(client, name)
     now, shown = datetime.now(UTC), ShownMessages()
     if isinstance(found, Experiment):
         lines = _about_experiment(client, found, now, shown)
@@ -66,7 +66,7 @@ def why(name: ExplainedName, namespace: Namespace = None, context: Context = Non
 def _about_job(
     client: Client, job: TrainingJob | ServingJob, now: datetime, shown: ShownMessages
 ) -> list[str]:
-    jobs = collection(client, job)
+    jobs = job_collection(client, job)
     pods = jobs.pods(job.metadata.name)
     waiting = {pod.metadata.uid for pod in pods if pod.status.phase == "Pending"}
     events, whole = jobs.pod_events() if waiting else ({}, True)

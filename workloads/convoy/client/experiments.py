@@ -1,4 +1,4 @@
-"""The collection of Experiments, with methods to await and stop an experiment, and to run its plan again."""
+"""The collection of Experiments, with methods to control and await one, and to run its plan again."""
 
 from __future__ import annotations
 
@@ -19,19 +19,30 @@ class Experiments(Awaited[Experiment]):
     def __init__(self, api: Api, kind: Kind[Experiment] = KIND) -> None:
         super().__init__(api, kind)
 
+    def suspend(self, name: str) -> Experiment:
+        """Start no more jobs. Jobs that run go on to their end.
+
+        Raises Refused if the experiment has ended, was stopped before or is already suspended.
+        """
+        if self._controllable(name, "suspend").spec.suspend:
+            raise Refused(f"experiment/{name} is already suspended; to go on, run: convoy resume {name}")
+        return self._patch(name, {"spec": {"suspend": True}})
+
+    def resume(self, name: str) -> Experiment:
+        """Continue a suspended experiment. Raises Refused if it has ended, was stopped before or is not
+        suspended.
+        """
+        if not self._controllable(name, "resume").spec.suspend:
+            raise Refused(f"experiment/{name} is not suspended")
+        return self._patch(name, {"spec": {"suspend": False}})
+
     def stop(self, name: str) -> Experiment:
         """Start no further run, and analyse the blocks that have ended. The experiment cannot go on
         afterwards.
 
         Raises Refused if it has ended or was stopped before.
         """
-        found = self.get(name)
-        if found.status.phase in EXPERIMENT_ENDED:
-            raise Refused(f"experiment/{name} has ended ({found.status.phase}): there is nothing to stop")
-        if found.spec.stop:
-            raise Refused(
-                f"experiment/{name} was stopped before: {found.status.phase or 'not reconciled yet'}"
-            )
+        self._controllable(name, "stop")
         return self._patch(name, {"spec": {"stop": True}})
 
     def wait(self, name: str, timeout: float = WAIT_SECONDS) -> Experiment:
@@ -51,3 +62,16 @@ class Experiments(Awaited[Experiment]):
         labels = body["metadata"].get("labels")
         metadata = {"name": other, **({"labels": labels} if labels else {})}
         return self.create({"metadata": metadata, "spec": spec})
+
+    def _controllable(self, name: str, verb: str) -> Experiment:
+        """Return the experiment. Raises Refused if it has ended or was stopped before."""
+        found = self.get(name)
+        again = f"to run its plan again, run: convoy experiment rerun {name} --as OTHER"
+        if found.status.phase in EXPERIMENT_ENDED:
+            raise Refused(
+                f"experiment/{name} has ended ({found.status.phase}): there is nothing to {verb}; {again}"
+            )
+        if found.spec.stop:
+            phase = found.status.phase or "not reconciled yet"
+            raise Refused(f"experiment/{name} was stopped before: {phase}; {again}")
+        return found
