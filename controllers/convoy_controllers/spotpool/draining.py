@@ -31,7 +31,9 @@ def leaving(
     """
     draining = draining_nodes(notices)
     found = {pod.uid: pod for pod in observed.pods if pod.node in draining}
-    for pod in (*_above_grant(observed.pods, grants), *_returning(observed, choice, free)):
+    # A pod that leaves anyway makes room for one that would have to leave.
+    staying = [pod for pod in observed.pods if pod.uid not in found and not pod.deleting]
+    for pod in (*_above_grant(staying, grants), *_returning(observed, choice, free)):
         found.setdefault(pod.uid, pod)
     return [pod for pod in found.values() if not pod.deleting]
 

@@ -20,6 +20,20 @@ def with_fallback(**facts: Any) -> SpotCluster:
     return cluster
 
 
+def test_pods_that_leave_anyway_make_room_for_the_others() -> None:
+    cluster = SpotCluster(pool=make_pool(maxNodes=4))
+    cluster.claim(4)
+    for name in "abcd":
+        cluster.add_node(name)
+        cluster.add_pod(f"pod-{name}", name)
+    cluster.step()
+    cluster.notify("a", seconds=3)
+    smaller = make_pool(maxNodes=2)
+    cluster.pool = smaller.model_copy(update={"status": cluster.status})
+    cluster.step()
+    assert cluster.evicted == ["pod-a", "pod-d"]
+
+
 def test_older_jobs_come_first() -> None:
     cluster = SpotCluster(pool=make_pool(maxNodes=3))
     cluster.claim(2, job="old")
