@@ -1,7 +1,8 @@
 """Merges the notices of all sources into one record per node and boot.
 
-The earliest deadline wins. A repeated notice has no effect of its own. A notice that proves wrong, or that
-all its sources withdraw, is closed: then only a notice that starts after that opens a new one.
+The earliest deadline wins. A program's report can only bring a deadline forward: the program does not know
+the provider's plans. A repeated notice has no effect of its own. A notice that proves wrong, or that all its
+sources withdraw, is closed: then only a notice that starts after that opens a new one.
 """
 
 from __future__ import annotations
@@ -112,26 +113,38 @@ def _after(
     if old.kind is NoticeKind.REBALANCE and kept.kind is not NoticeKind.REBALANCE:
         kept.at, kept.deadline = merged.at, merged.deadline
         kept.assumed = merged.assumed
-    elif kept.deadline is not None and merged.deadline is not None and not merged.assumed:
-        kept.deadline = merged.deadline if kept.assumed else min(kept.deadline, merged.deadline)
-        kept.assumed = None
+    elif kept.deadline is not None and merged.deadline is not None:
+        if kept.assumed and any(map(_gives_deadline, present)):
+            kept.deadline, kept.assumed = merged.deadline, None
+        elif kept.assumed or not merged.assumed or set(old.sources) == {NoticeSource.RAY}:
+            kept.deadline = min(kept.deadline, merged.deadline)
+            kept.assumed = kept.assumed or merged.assumed
     return kept
 
 
 def _opened(node: Node, present: Sequence[Notice], settings: NoticeSettings, now: datetime) -> NodeNotice:
     kind = max((one.kind for one in present), key=_ORDER.index)
-    dated = [one.deadline for one in present if one.deadline and one.kind is not NoticeKind.REBALANCE]
-    end = _deadline(min(dated) if dated else now.timestamp() + settings.min_seconds, now)
+    known = [one for one in present if one.kind is not NoticeKind.REBALANCE]
+    assumed = not any(map(_gives_deadline, known)) and any(not one.deadline for one in known)
+    ends = [one.deadline for one in known if one.deadline]
+    if assumed:
+        ends.append(now.timestamp() + settings.min_seconds)
     return NodeNotice(
         node=node.name,
         node_uid=node.uid,
         boot_id=node.boot_id,
         kind=kind,
         at=now,
-        deadline=None if kind is NoticeKind.REBALANCE else end,
-        assumed=True if kind is not NoticeKind.REBALANCE and not dated else None,
+        deadline=_deadline(min(ends), now) if ends else None,
+        assumed=assumed or None,
         sources=_sorted({one.source for one in present}),
     )
+
+
+def _gives_deadline(notice: Notice) -> bool:
+    """Return True if the provider, and not a program, gives the deadline."""
+    dated = notice.deadline > 0 and notice.kind is not NoticeKind.REBALANCE
+    return dated and notice.source is not NoticeSource.RAY
 
 
 def _deadline(seconds: float, now: datetime) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.unit.controllers.spot_cluster import START, SpotCluster, make_pool
+from tests.unit.controllers.spot_cluster import SpotCluster, make_pool
 
 from convoy_controllers.cached import Announcement
 from convoy_controllers.spotpool.notice import Notice
@@ -64,17 +64,6 @@ def test_the_earliest_deadline_wins_and_repeats_have_no_effect(cluster: SpotClus
     assert cluster.notice("a").deadline == cluster.now + timedelta(seconds=20)
     assert cluster.notice("a").sources == [AWS, NoticeSource.SIGTERM, NoticeSource.RAY]
     assert cluster.events == ["SpotNotice"]
-
-
-def test_a_real_deadline_replaces_an_assumed_one(cluster: SpotCluster) -> None:
-    cluster.change("a", taints=(ITN,))
-    cluster.step()
-    assert cluster.notice("a").deadline == cluster.now + timedelta(seconds=15)
-    cluster.notify("a", AWS, seconds=120)
-    cluster.step()
-    assert cluster.notice("a").deadline == cluster.now + timedelta(seconds=120)
-    cluster.wait(60)
-    assert cluster.notice("a").state is NoticeState.NOTICED
 
 
 def test_taints_do_not_count_if_the_pool_forbids_it() -> None:
@@ -147,51 +136,6 @@ def test_a_notice_is_kept_for_an_instance_that_has_not_joined(cluster: SpotClust
     cluster.change("c", provider_id="fake://c-5")
     cluster.step()
     assert cluster.notice("c").node_uid == node.uid
-
-
-def test_ids_of_azure_ignore_case(cluster: SpotCluster) -> None:
-    group, machine = (
-        "azure:///subscriptions/s/resourceGroups/",
-        "/virtualMachineScaleSets/set/virtualMachines/4",
-    )
-    cluster.change("a", provider_id=f"{group}mc_team_west{machine}")
-    cluster.change("b", provider_id="fake://B")
-    for provider_id in (f"{group}MC_Team_west{machine}", "fake://b"):
-        cluster.signals.append(
-            Notice(NoticeSource.AZURE, provider_id=provider_id, deadline=cluster.now.timestamp() + 30)
-        )
-    cluster.step()
-    assert [one.node for one in cluster.status.notices] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "message", "found", "seconds"),
-    [
-        ("VMEventScheduled", "Preempt Scheduled: Thu, 01 Jan 2026 00:00:40 GMT. See x", "Preemption", 40),
-        ("PreemptionScheduled", "Preempt Scheduled: Thu, 1 Jan 2026 00:00:40 GMT. See x", "Preemption", 40),
-        ("PreemptionScheduled", "Preempt Started. See x", "Preemption", 15),
-        ("PreemptionScheduled", "Preempt Scheduled: soon. See x", "Preemption", 15),
-        ("PreemptionScheduled", "", "Preemption", 15),
-        ("PreemptionScheduled", "SpotRebalanceRecommendation Advisory. See x", "Rebalance", None),
-        ("VMEventScheduled", "Terminate Scheduled: Thu, 01 Jan 2026 00:00:40 GMT. See x", "Removal", 40),
-        ("VMEventScheduled", "Freeze Scheduled: Thu, 01 Jan 2026 00:00:40 GMT. See x", None, None),
-    ],
-)
-def test_conditions_of_azure_name_the_event_and_its_time(
-    cluster: SpotCluster, kind: str, message: str, found: str | None, seconds: int | None
-) -> None:
-    cluster.change("a", announcements=(Announcement(kind, message),))
-    cluster.step()
-    ends = [
-        (one.kind, one.deadline and (one.deadline - START).total_seconds()) for one in cluster.status.notices
-    ]
-    assert ends == ([] if found is None else [(found, seconds)])
-
-
-def test_a_deadline_far_away_counts_as_an_hour(cluster: SpotCluster) -> None:
-    cluster.notify("a", seconds=1e11)
-    cluster.step()
-    assert cluster.notice("a").deadline == cluster.now + timedelta(hours=1)
 
 
 def test_a_node_that_is_lost_after_its_notice_is_counted_once(cluster: SpotCluster) -> None:
