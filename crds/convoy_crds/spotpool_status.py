@@ -18,6 +18,8 @@ MAX_NAMESPACES = 256
 """Maximum number of namespaces in the status."""
 MAX_GRANTS = 256
 """Maximum number of roles that a pool serves."""
+MAX_SPANS = 16
+"""Maximum number of spans of provisional cost in the status."""
 MAX_SAMPLES = 64
 """Maximum number of notice times that the status keeps."""
 
@@ -223,10 +225,10 @@ class NodeRecord(Bookkeeping):
 
 
 class ProvisionalCost(Bookkeeping):
-    """Time of spot nodes that counts at the on-demand price until the spot price is known."""
+    """A span of time in which spot nodes count at the on-demand price until the spot price is known."""
 
-    since: datetime | None = None
-    until: datetime | None = None
+    since: datetime
+    until: datetime
     seconds: Annotated[dict[str, float], Field(max_length=MAX_NAMESPACES + 2)] = Field(default_factory=dict)
     """Node-seconds by namespace. The names `` and `*` mean unused and unobserved time."""
 
@@ -264,8 +266,8 @@ class SpotPoolStatus(StatusModel):
     notice_seconds: NoticeSeconds | None = None
     """Absent before the first preemption with a notice."""
     cost: SpotCost = Field(default_factory=SpotCost)
-    provisional: ProvisionalCost = Field(default_factory=ProvisionalCost)
-    """Part of the cost that Convoy corrects when the spot price becomes known."""
+    provisional: Annotated[list[ProvisionalCost], Field(max_length=MAX_SPANS)] = Field(default_factory=list)
+    """Parts of the cost, in order of time, that Convoy corrects when their price becomes known."""
     grants: Annotated[list[Grant], Field(max_length=MAX_GRANTS)] = Field(default_factory=list)
     """Pods that each role may place on the pool's nodes."""
     internal: SpotInternal = Field(default_factory=SpotInternal)

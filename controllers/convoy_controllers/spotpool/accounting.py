@@ -4,26 +4,29 @@ A spot node costs from its creation to its deletion, or until it is lost. An on-
 runs pods of the pool. Each second of a node belongs to the namespaces whose pods use the node, or is unused.
 Time that Convoy did not observe is the residual. So the parts always add up to the whole.
 
-While the spot price is unknown, the on-demand price counts. Convoy notes these seconds, and corrects their
-cost with the mean price of the same time as soon as the price is known.
+While the spot price is unknown, the on-demand price counts. Convoy notes these seconds in spans of time, and
+corrects the cost of each span with the mean price of its time as soon as that is known. So prices that always
+come late correct all but the newest spans.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from convoy_controllers.cached import Node
 from convoy_controllers.spotpool.observed import Account, Observed
 from convoy_crds.spot_prices import SECONDS_PER_HOUR, PriceSchedule
-from convoy_crds.spotpool_status import NamespaceSpend, NodeRecord, ProvisionalCost, SpotCost
+from convoy_crds.spotpool_status import MAX_SPANS, NamespaceSpend, NodeRecord, ProvisionalCost, SpotCost
 
 GAP_SECONDS = 60.0
 """Seconds without any account after which the time since the last one counts as not observed."""
 SETTLED_SECONDS = 86_400.0
 """Seconds after which a cost at the on-demand price is final, even if the spot price becomes known later."""
+SPAN_SECONDS = 7200.0
+"""Length of a span of provisional cost, after which the next one begins."""
 UNUSED, UNOBSERVED = "", "*"
 """Names under which unused and unobserved time are added up."""
 
@@ -57,8 +60,8 @@ def account(observed: Observed, schedule: PriceSchedule, now: datetime) -> Accou
             cost = (until - since) * schedule.on_demand / SECONDS_PER_HOUR
             totals.on_demand += cost
             _share(totals.users, users, cost)
-    provisional = _rerate(base.provisional, totals, schedule, until)
-    return Account(_cost(observed, totals, schedule, now), _noted(provisional, totals, since, until))
+    open_ = [one for one in base.provisional if not _rerated(one, totals, schedule, until)]
+    return Account(_cost(observed, totals, schedule, now), _noted(open_, totals, since, until))
 
 
 def _base(observed: Observed) -> Account:
@@ -127,36 +130,44 @@ def _share(into: dict[str, float], users: tuple[str, ...], amount: float) -> Non
         into[user] = into.get(user, 0.0) + amount / len(users)
 
 
-def _rerate(
-    noted: ProvisionalCost, totals: _Totals, schedule: PriceSchedule, until: float
-) -> ProvisionalCost:
-    """Correct the cost of the noted seconds if the price of their time is known by now. Return the seconds
-    that stay noted.
+def _rerated(noted: ProvisionalCost, totals: _Totals, schedule: PriceSchedule, until: float) -> bool:
+    """Correct the cost of the noted seconds if the price of their time is known by now. Return True if the
+    cost is final.
     """
-    if noted.since is None or noted.until is None or not noted.seconds:
-        return ProvisionalCost()
     begin, end = noted.since.timestamp(), noted.until.timestamp()
     if until - begin > SETTLED_SECONDS:
-        return ProvisionalCost()
+        return True
     if end <= begin or schedule.unknown_seconds(begin, end, until) > 0:
-        return noted
+        return False
     mean = schedule.cost(begin, end, until) / (end - begin) * SECONDS_PER_HOUR
     for user, amount in noted.seconds.items():
         change = amount * (mean - schedule.on_demand) / SECONDS_PER_HOUR
         totals.spot += change
         totals.users[user] = totals.users.get(user, 0.0) + change
-    return ProvisionalCost()
+    return True
 
 
-def _noted(before: ProvisionalCost, totals: _Totals, since: float, until: float) -> ProvisionalCost:
+def _noted(
+    before: Sequence[ProvisionalCost], totals: _Totals, since: float, until: float
+) -> list[ProvisionalCost]:
+    """Return the spans with the seconds that this account adds. While the newest span is short, it grows."""
     fresh = {user: amount for user, amount in totals.provisional.items() if amount > 0}
     if not fresh:
-        return before
-    merged = dict(before.seconds)
+        return list(before)
+    begin, end = datetime.fromtimestamp(since, UTC), datetime.fromtimestamp(until, UTC)
+    if not before or (len(before) < MAX_SPANS and not _continues(before[-1], since, until)):
+        return [*before, ProvisionalCost(since=begin, until=end, seconds=fresh)]
+    newest = before[-1]
+    merged = dict(newest.seconds)
     for user, amount in fresh.items():
         merged[user] = merged.get(user, 0.0) + amount
-    begin = before.since or datetime.fromtimestamp(since, UTC)
-    return ProvisionalCost(since=begin, until=datetime.fromtimestamp(until, UTC), seconds=merged)
+    return [*before[:-1], newest.model_copy(update={"until": end, "seconds": merged})]
+
+
+def _continues(newest: ProvisionalCost, since: float, until: float) -> bool:
+    """Return True if the time from `since` to `until` belongs to the newest span."""
+    gap = since - newest.until.timestamp()
+    return gap < GAP_SECONDS and until - newest.since.timestamp() <= SPAN_SECONDS
 
 
 def _cost(observed: Observed, totals: _Totals, schedule: PriceSchedule, now: datetime) -> SpotCost:
@@ -176,9 +187,9 @@ def _cost(observed: Observed, totals: _Totals, schedule: PriceSchedule, now: dat
     )
 
 
-def provisional_cost(noted: ProvisionalCost, on_demand: float) -> float:
+def provisional_cost(noted: Iterable[ProvisionalCost], on_demand: float) -> float:
     """Return the cost that the noted seconds count as."""
-    return sum(noted.seconds.values()) * on_demand / SECONDS_PER_HOUR
+    return sum(sum(one.seconds.values()) for one in noted) * on_demand / SECONDS_PER_HOUR
 
 
 def per_hour(records: Mapping[str, NodeRecord], on_demand: int, schedule: PriceSchedule, now: float) -> float:

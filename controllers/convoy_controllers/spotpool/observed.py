@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -64,7 +64,8 @@ class Account:
     """The cost up to a time that may be newer than the stored status."""
 
     cost: SpotCost
-    provisional: ProvisionalCost
+    provisional: Sequence[ProvisionalCost] = ()
+    """Parts of the cost that count at the on-demand price for now, in order of time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def _show_cost(status: SpotPoolStatus, found: Account, schedule: PriceSchedule, 
             "per_hour": accounting.per_hour(records, on_demand, schedule, moment),
         }
     )
-    status.provisional = found.provisional
+    status.provisional = list(found.provisional)
 
 
 def _time(seconds: float | None, now: datetime) -> datetime | None:

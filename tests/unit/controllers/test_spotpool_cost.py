@@ -129,6 +129,48 @@ def test_an_old_price_counts_as_the_on_demand_price_until_it_is_known() -> None:
     assert cluster.condition("PriceKnown") == ("True", "PriceKnown")
 
 
+def test_prices_that_always_come_late_correct_all_but_the_newest_cost() -> None:
+    spec = price(spot={"trace": {"configMap": "prices"}}, maxAge="1h")
+    del spec["asOf"]
+    cluster = SpotCluster(pool=make_pool(price=spec))
+    cluster.add_node("a")
+    cluster.claim(1)
+    cluster.step()
+    for hour in range(1, 37):
+        cluster.wait(HOUR, tick=60)
+        if hour == 20:
+            cluster.add_pod("pod", "a")
+        read = (cluster.now - timedelta(hours=5)).timestamp()
+        prices = parse_trace(f"{START.timestamp():.0f},0.25")
+        cluster.trace = TraceLookup(prices, as_of=read)
+        cluster.step()
+        assert len(cluster.pool.status.provisional) <= 4
+    cost = cluster.status.cost
+    # The price is known until 4 hours ago. The span in which that time lies is still open.
+    assert cost.provisional == pytest.approx(5.0, abs=1.0)
+    assert cost.spot - cost.provisional == pytest.approx(0.25 * (36 - cost.provisional), rel=0.01)
+    assert spend(cost)["team"] - cost.provisional == pytest.approx(0.25 * (16 - cost.provisional), rel=0.01)
+    assert balanced(cost)
+
+
+def test_a_gap_in_the_prices_leaves_no_other_time_uncorrected() -> None:
+    spec = price(spot={"trace": {"configMap": "prices"}}, maxAge="9000h")
+    cluster = SpotCluster(pool=make_pool(price=spec))
+    cluster.add_node("a")
+    start = START.timestamp()
+    rows = f"{start:.0f},\n{start + 60:.0f},0.25\n"
+    cluster.trace = TraceLookup(parse_trace(rows), as_of=start)
+    cluster.step()
+    cluster.wait(HOUR)
+    cluster.trace = TraceLookup(error="the ConfigMap does not exist")
+    cluster.wait(HOUR)
+    assert cluster.status.cost.spot == pytest.approx(1.25, rel=0.02)
+    cluster.trace = TraceLookup(parse_trace(rows), as_of=start)
+    cluster.step()
+    assert cluster.status.cost.spot == pytest.approx(0.5, rel=0.03)
+    assert cluster.status.cost.provisional == pytest.approx(60 / HOUR)
+
+
 def test_a_higher_price_does_not_change_the_past() -> None:
     cluster = SpotCluster()
     cluster.add_node("a")
