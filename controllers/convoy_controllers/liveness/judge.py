@@ -6,6 +6,9 @@ have failed. These agents then count as present, and an alarm is raised. Three k
 towards the alarm, because agents are also removed on purpose: that of a single agent, that of an agent that
 announced its exit, and a silence longer than _FINAL_SECONDS.
 
+Nodes of SpotPools count neither as silent nor as present, because a provider takes back many of them at once.
+While no agent at all is present, they do count, because a provider takes back no other nodes.
+
 A node with workers must have an agent. If this leader has never received anything from the agent, the
 silence starts when the leader first expected the agent. The agent may have been lost together with the
 previous leader.
@@ -13,7 +16,7 @@ previous leader.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -65,6 +68,8 @@ class Liveness:
     """Nodes that must have an agent but never sent anything, each with the time at which it was first
     expected.
     """
+    _spot: frozenset[str] = frozenset()
+    """Nodes of SpotPools."""
     _judged: tuple[float, bool] | None = None
     """Time and result of the last alarm decision. The result is kept because each poll needs it once per
     silent agent.
@@ -87,6 +92,12 @@ class Liveness:
         before = self._expected
         self._expected = {node: before.get(node) or _Sign(now) for node in nodes if node not in self._signs}
         if self._expected.keys() != before.keys():
+            self._judged = None
+
+    def set_spot_nodes(self, nodes: frozenset[str]) -> None:
+        """Set the nodes of SpotPools. They may vanish together, so they do not count towards the alarm."""
+        if nodes != self._spot:
+            self._spot = nodes
             self._judged = None
 
     def excuse(self, seconds: float, now: float) -> None:
@@ -179,9 +190,17 @@ class Liveness:
         return self._judged[1]
 
     def _judge(self, now: float) -> bool:
-        every = chain(self._signs.values(), self._expected.values())
-        began = sorted(sign.at for sign in every if self._suspicious(sign, now))
-        present = sum(1 for sign in self._signs.values() if not self._overdue(sign, now))
+        def others(signs: Mapping[str, _Sign]) -> list[_Sign]:
+            return [sign for node, sign in signs.items() if node not in self._spot]
+
+        if self._too_many_silent(others(self._signs), others(self._expected), now):
+            return True
+        nobody = all(self._overdue(sign, now) for sign in self._signs.values())
+        return nobody and self._too_many_silent(self._signs.values(), self._expected.values(), now)
+
+    def _too_many_silent(self, heard: Collection[_Sign], expected: Collection[_Sign], now: float) -> bool:
+        began = sorted(sign.at for sign in chain(heard, expected) if self._suspicious(sign, now))
+        present = sum(1 for sign in heard if not self._overdue(sign, now))
         most = first = 0
         for last, at in enumerate(began):
             while at - began[first] > _TOGETHER:

@@ -54,6 +54,42 @@ class TestLiveness:
         assert alive.alarm(21.0) is alarm
         assert alive.connected("n0", 21.0) is alarm
 
+    @pytest.mark.parametrize(
+        ("others", "silent_others", "spot", "silent_spot", "alarm"),
+        [
+            (4, 0, 8, 8, False),  # a whole zone of spot nodes is gone
+            (4, 1, 8, 8, False),  # and a node of the trainer as well
+            (10, 3, 8, 8, False),
+            (10, 4, 8, 8, True),
+            (10, 4, 90, 0, True),  # present spot nodes do not hide the silence of the others
+            (10, 3, 90, 0, False),
+            (0, 0, 8, 7, False),
+            (0, 0, 8, 8, True),  # no agent at all is present
+            (2, 2, 8, 8, True),
+            (2, 2, 8, 7, False),
+            (1, 1, 1, 1, False),
+        ],
+    )
+    def test_spot_nodes_count_towards_the_alarm_only_if_no_agent_is_present(
+        self, others: int, silent_others: int, spot: int, silent_spot: int, alarm: bool
+    ) -> None:
+        alive = liveness(0)
+        alive.set_spot_nodes(frozenset(f"spot{n}" for n in range(spot)))
+        for name, count, silent in (("n", others, silent_others), ("spot", spot, silent_spot)):
+            for n in range(count):
+                alive.record_sign(f"{name}{n}", 0.0 if n < silent else 20.0)
+        assert alive.alarm(21.0) is alarm
+        silent_nodes = [f"n{n}" for n in range(silent_others)] + [f"spot{n}" for n in range(silent_spot)]
+        assert {alive.connected(node, 21.0) for node in silent_nodes} <= {alarm}
+
+    def test_a_node_that_leaves_its_pool_counts_again(self) -> None:
+        alive = liveness(4)
+        alive.record_sign("n3", 20.0)
+        alive.set_spot_nodes(frozenset({"n0"}))
+        assert not alive.alarm(21.0)
+        alive.set_spot_nodes(frozenset())
+        assert alive.alarm(21.0)
+
     def test_successive_silences_are_believed(self) -> None:
         alive = liveness(10)
         for n in range(10):
