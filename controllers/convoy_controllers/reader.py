@@ -87,6 +87,12 @@ class HubView(Protocol):
         """
         ...
 
+    def notice_problems(self) -> Mapping[str, str]:
+        """Return the reason why an agent does not read the metadata service of its node's SpotPool, by name
+        of the node. Only problems that last are returned.
+        """
+        ...
+
     def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
         """Return the figures of the requests of these pods together; None if no pod reports its requests."""
         ...

@@ -64,8 +64,9 @@ SPOTPOOL_CONDITIONS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _POOL,
         ConditionType.NOTICES_RELIABLE,
-        "No notice about a present node has proved wrong.",
-        (Reasons.NOTICES_RELIABLE, Reasons.SPOT_FALSE_NOTICE),
+        "The agents of all ready nodes read the metadata service, and no notice about a present node has "
+        "proved wrong.",
+        (Reasons.NOTICES_RELIABLE, Reasons.SOURCE_NOT_POLLED, Reasons.SPOT_FALSE_NOTICE),
         "spotpool-notices",
     ),
     ConditionDoc(

@@ -248,7 +248,9 @@ class ConditionType:
     SPOT_AVAILABLE = "SpotAvailable"
     """Condition of SpotPool: pods are placed on spot nodes, and do not wait for one."""
     NOTICES_RELIABLE = "NoticesReliable"
-    """Condition of SpotPool: no notice about a present node has proved wrong."""
+    """Condition of SpotPool: the agents read the metadata service, and no notice about a present node has
+    proved wrong.
+    """
     READY = "Ready"
     """Condition of Engine, CheckpointStore and SpotPool. An Engine is ready if jobs may name it. A
     CheckpointStore is ready if jobs can commit checkpoints to it. A SpotPool is ready if it has nodes and

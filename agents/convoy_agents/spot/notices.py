@@ -20,6 +20,8 @@ AGAIN_SECONDS = 1.0
 """Two deadlines that differ by less are the same: services round them."""
 MAX_REPORTS = 1024
 """Maximum number of programs' reports on one node. Further ones are dropped."""
+MAX_PROBLEM = 200
+"""Maximum number of characters of a problem of the metadata service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Notices:
         """The notices of the metadata service, by kind and provider id."""
         self._reports: dict[tuple[str, str], _Known] = {}
         """The reports of programs, by uid of the pod and reported node."""
+        self._poll: hub_pb2.NoticePoll | None = None
+        """The state of the polls of the metadata service; None before the first poll."""
         self._stopping = 0.0
         """Unix seconds at which the agent was told to stop; 0 before."""
         self._due = False
@@ -76,6 +80,21 @@ class Notices:
             self._findings = found
             self._changed()
         self._source = source
+
+    def set_poll(self, metadata: str, problem: str = "") -> None:
+        """Record the result of a poll of this metadata service; `problem` is empty if the poll succeeded. Of
+        successive problems the first is reported, so a service that fails all the time causes one message.
+        """
+        before = self._poll
+        if before is None or before.metadata != metadata or bool(before.problem) != bool(problem):
+            self._poll = hub_pb2.NoticePoll(metadata=metadata, problem=problem[:MAX_PROBLEM])
+            self._changed()
+
+    def stop_polls(self) -> None:
+        """Record that no metadata service is polled any more, or that another one is."""
+        if self._poll is not None:
+            self._poll = None
+            self._changed()
 
     def report(self, pod_uid: str, draining: Draining) -> None:
         """Record the report of a pod's program."""
@@ -111,7 +130,7 @@ class Notices:
             return None
         self._due = False
         self._drop_expired()
-        message = hub_pb2.Notices(boot_id=self._boot_id)
+        message = hub_pb2.Notices(boot_id=self._boot_id, poll=self._poll)
         for (kind, provider_id), one in self._findings.items():
             _add(message, self._source, one, kind=kind, provider_id=provider_id)
         for (pod_uid, node), one in self._reports.items():

@@ -58,6 +58,7 @@ class MetadataWatcher:
             if self._changed.is_set():
                 self._changed.clear()
                 self._notices.set_findings(name, ())
+                self._notices.stop_polls()
                 self._warn_at = 0.0
                 found = self._find()
                 name, source = found or (name, None)
@@ -77,6 +78,7 @@ class MetadataWatcher:
         except ValueError as error:
             metrics.NOTICE_POLLS.labels("refused").inc()
             log.warning("metadata service of the SpotPool not polled", why=str(error))
+            self._notices.set_poll(self._metadata, str(error))
             return None
 
     async def _poll(self, name: Name, source: NoticeSource, backoff: Backoff) -> float:
@@ -94,6 +96,7 @@ class MetadataWatcher:
             # A reply that the client does not foresee must not end the polls.
             metrics.NOTICE_POLLS.labels("failed").inc()
             log.exception("poll of the metadata service failed", source=name.value)
+            self._notices.set_poll(name.value, "its reply is not understood; the agent's log has the error")
             return backoff.next()
         metrics.NOTICE_POLLS.labels("done").inc()
         if findings:
@@ -101,10 +104,12 @@ class MetadataWatcher:
         self._warn_at = 0.0
         backoff.reset()
         self._notices.set_findings(name, findings)
+        self._notices.set_poll(name.value)
         return self._period * random.uniform(0.75, 1.25)  # noqa: S311 - spreads polls, no secret
 
     def _warn(self, name: Name, why: str) -> None:
         metrics.NOTICE_POLLS.labels("failed").inc()
+        self._notices.set_poll(name.value, why)
         now = asyncio.get_running_loop().time()
         if now >= self._warn_at:
             self._warn_at = now + LOG_SECONDS

@@ -165,23 +165,54 @@ class Notices(_message.Message):
 
     BOOT_ID_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
+    POLL_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     """the kernel's boot id"""
     @_builtins.property
     def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Notice]: ...
+    @_builtins.property
+    def poll(self) -> Global___NoticePoll:
+        """absent before the first poll of a metadata service"""
+
     def __init__(
         self,
         *,
         boot_id: _builtins.str = ...,
         notices: _abc.Iterable[Global___Notice] | None = ...,
+        poll: Global___NoticePoll | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["poll", b"poll"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "notices", b"notices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "notices", b"notices", "poll", b"poll"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Notices: _TypeAlias = Notices  # noqa: Y015
+
+@_typing.final
+class NoticePoll(_message.Message):
+    """The state of the polls of the metadata service that the hub named in SpotNode."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    metadata: _builtins.str
+    problem: _builtins.str
+    """human-readable: why the service cannot be read; empty while it can"""
+    def __init__(
+        self,
+        *,
+        metadata: _builtins.str = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoticePoll: _TypeAlias = NoticePoll  # noqa: Y015
 
 @_typing.final
 class Notice(_message.Message):

@@ -42,7 +42,7 @@ def report(observed: Observed, status: SpotPoolStatus, found: Findings, now: dat
         ConditionType.PRICE_KNOWN: (price.known, price.reason, price.message),
         ConditionType.WITHIN_BUDGET: _budget(status, found),
         ConditionType.SPOT_AVAILABLE: _available(found),
-        ConditionType.NOTICES_RELIABLE: _reliable(status),
+        ConditionType.NOTICES_RELIABLE: _reliable(observed, status),
     }.items():
         status.conditions = with_condition(status.conditions, kind, holds, reason, message, now)
 
@@ -102,7 +102,13 @@ def _available(found: Findings) -> Finding:
     return holds, choice.reason, choice.message
 
 
-def _reliable(status: SpotPoolStatus) -> Finding:
+def _reliable(observed: Observed, status: SpotPoolStatus) -> Finding:
+    if observed.unread:
+        reason = Reasons.SOURCE_NOT_POLLED
+        node, why = min(observed.unread.items())
+        source, nodes = observed.pool.spec.notice.metadata.value, len(observed.nodes)
+        count = len(observed.unread)
+        return False, reason, reason.format(count=count, nodes=nodes, source=source, node=node, why=why)
     wrong = [one for one in status.notices if one.state is NoticeState.FALSE_ALARM]
     if wrong:
         reason = Reasons.SPOT_FALSE_NOTICE

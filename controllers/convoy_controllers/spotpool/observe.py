@@ -41,6 +41,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
             pods += there
     account = reader.memory(pool.metadata.uid)
     names = {node.name for node in nodes}
+    problems = reader.hub.notice_problems()
     return Observed(
         pool=pool,
         nodes=tuple(nodes),
@@ -48,6 +49,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         existing=frozenset(node.uid for node in reader.nodes()),
         pods=tuple(pods),
         notices=tuple(one for found in reader.hub.notices().values() for one in found),
+        unread={node.name: problems[node.name] for node in nodes if node.ready and node.name in problems},
         claims=tuple(_claims(reader, key.name, names)),
         trace=reader.price_trace(key.name),
         overlaps=overlaps,

@@ -83,6 +83,8 @@ class Observed:
     """Pods of the pool on these nodes."""
     notices: tuple[Notice, ...] = ()
     """Notices of agents that hold at present. The Nodes themselves carry further ones."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Ready nodes of the pool whose agents do not read the metadata service, with the reason."""
     claims: tuple[Claim, ...] = ()
     trace: TraceLookup | None = None
     """The price trace; None for a pool without a trace, and until the operator has read it."""

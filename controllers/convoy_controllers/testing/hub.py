@@ -31,6 +31,8 @@ class FakeHub:
         """Probe results of CheckpointStores, by name."""
         self.given_notices: dict[str, tuple[Notice, ...]] = {}
         """Notices of agents, by name of the node."""
+        self.given_problems: dict[str, str] = {}
+        """Problems of agents with their metadata services, by name of the node."""
         self.fault_states: dict[str, FaultState] = {}
 
     def slots(self, pods: Any) -> Mapping[str, SlotView]:
@@ -76,6 +78,10 @@ class FakeHub:
     def notices(self) -> Mapping[str, tuple[Notice, ...]]:
         """Return the notices that the test has set."""
         return self.given_notices
+
+    def notice_problems(self) -> Mapping[str, str]:
+        """Return the problems that the test has set."""
+        return self.given_problems
 
     def traffic(self, pods: Any) -> Figures | None:
         """Return the figures of requests that the test has set."""

@@ -85,6 +85,12 @@ class SpotPoolReasons:
         "is ready; {ready} are ready",
     )
     NOTICES_RELIABLE = Reason("NoticesReliable", "no notice has proved wrong lately")
+    SOURCE_NOT_POLLED = Reason(
+        "SourceNotPolled",
+        "spec.notice.metadata: the agents on {count} of {nodes} nodes do not read the notices of {source}, "
+        "so these nodes may vanish without notice; node {node}: {why}",
+        warning=True,
+    )
     SPOT_NOTICE = Reason("SpotNotice", "{kind} of node {node} {until}, announced by {sources}", warning=True)
     SPOT_FALSE_NOTICE = Reason(
         "SpotFalseNotice",

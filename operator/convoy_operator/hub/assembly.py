@@ -95,6 +95,7 @@ def assemble(
     streams = AgentStreams(registry, directory, reports, monitor, stores, sweeps)
     faults = FaultOrders(context, registry)
     notices = NodeNotices(context, registry)
+    notices.on_spot_nodes = monitor.liveness.set_spot_nodes
 
     def drop(node: str) -> None:
         faults.drop_node(node)

@@ -158,6 +158,12 @@ class HubReader:
         """
         return self._notices.notices()
 
+    def notice_problems(self) -> Mapping[str, str]:
+        """Return the reason why an agent does not read the metadata service of its node's SpotPool, by name
+        of the node.
+        """
+        return self._notices.polls.problems()
+
     def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
         """Return the figures of the requests of these pods together; None if no pod reports its requests."""
         return self._traffic.figures(pods)

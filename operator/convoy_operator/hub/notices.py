@@ -17,11 +17,12 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import CachedObject, Node
 from convoy_controllers.spotpool.members import pool_of
 from convoy_controllers.spotpool.notice import UNJOINED, Notice
-from convoy_crds.spotpool import KIND, SpotPool
+from convoy_crds.spotpool import KIND, Metadata, SpotPool
 from convoy_crds.spotpool_status import NoticeKind, NoticeSource, NoticeState
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.messages import MAX_NAME, seconds
+from convoy_operator.hub.notice_polls import NoticePolls
 from convoy_operator.hub.streams import Stream
 
 log = structlog.get_logger(__name__)
@@ -59,6 +60,7 @@ class NodeNotices:
     def __init__(self, context: HubContext, registry: AgentRegistry) -> None:
         self._cache = context.cache
         self._wall = context.wall
+        self.polls = NoticePolls(context.clock)
         self._registry = registry
         self._recorded: dict[str, tuple[_Recorded, ...]] = {}
         """The notices of each agent, by node of the agent."""
@@ -68,9 +70,12 @@ class NodeNotices:
         """The orders that each agent has received, and the stream on which they were sent."""
         self.on_news: Callable[[], None] = lambda: None
         """Function to call after the notices have changed."""
+        self.on_spot_nodes: Callable[[frozenset[str]], None] = lambda nodes: None
+        """Function to call with the names of all nodes of SpotPools, at each poll."""
 
     def record(self, node: str, message: wire.Notices) -> None:
         """Record the notices of a node's agent. They replace the earlier ones."""
+        self.polls.record(node, message)
         boot_id = message.boot_id[:MAX_NAME]
         own = self._cache.nodes.get("", node)
         uid = own.uid if own is not None else ""
@@ -90,6 +95,7 @@ class NodeNotices:
 
     def drop_node(self, node: str) -> None:
         """Drop the notices of a deleted node's agent."""
+        self.polls.drop_node(node)
         self._recorded.pop(node, None)
         self._sent.pop(node, None)
 
@@ -105,19 +111,29 @@ class NodeNotices:
         return {name: tuple(notices) for name, notices in found.items()}
 
     def poll(self) -> None:
-        """Send each connected agent the orders of its node's SpotPool, if they have changed."""
+        """Send each connected agent the orders of its node's SpotPool, if they have changed. Find the nodes
+        of SpotPools, and the agents that do not read the metadata service of their pool.
+        """
         pools = list(self._current_pools())
+        owners = {node.name: pool for node in self._cache.nodes if (pool := pool_of(pools, node)) is not None}
+        self.on_spot_nodes(frozenset(owners))
         noticed = dict(_open_notices(self._cache.objects(KIND)))
         for name, record in self._registry.items():
             if record.stream is None or (node := self._cache.nodes.get("", name)) is None:
                 continue
-            pool = pool_of(pools, node) if pools else None
+            pool = owners.get(name)
             message = wire.SpotNode(metadata=pool.spec.notice.metadata.value if pool else "")
             if (notice := noticed.get(node.uid)) is not None:
                 message.notice.CopyFrom(notice)
             if self._sent.get(name) != (record.stream, message):
                 self._sent[name] = record.stream, message
                 self._registry.put(record.stream, wire.HubMessage(spot_node=message))
+        expected = {
+            name: pool.spec.notice.metadata.value
+            for name, pool in owners.items()
+            if pool.spec.notice.metadata is not Metadata.NONE
+        }
+        self.polls.update(expected, {name for name, one in self._registry.items() if one.stream is not None})
 
     def _current_pools(self) -> Iterator[SpotPool]:
         stored = list(self._cache.objects(KIND))

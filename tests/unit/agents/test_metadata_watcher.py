@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from convoy_agents.spot import watcher
-from convoy_agents.spot.notices import Notices
+from convoy_agents.spot.notices import MAX_PROBLEM, Notices
 from convoy_agents.spot.source import Finding, SourceError
+from convoy_agents.spot.sources import source_named
 from convoy_agents.spot.watcher import MetadataWatcher
+from convoy_agents.wire import hub_pb2
 from convoy_crds.spotpool_status import NoticeKind, NoticeSource
 
 
@@ -36,8 +38,8 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher, "MAX_RETRY_SECONDS", 0.001)
 
 
-async def kinds_after(*replies: SourceError | tuple[Finding, ...]) -> list[str]:
-    """Return the kinds of the notices after these replies."""
+async def message_after(*replies: SourceError | tuple[Finding, ...]) -> hub_pb2.Notices:
+    """Return the agent's message to the hub after these replies."""
     source = Replies(*replies)
     notices = Notices("boot", lambda: None)
     polls = MetadataWatcher(notices, lambda name: (NoticeSource.AWS, source), period=0.0)
@@ -48,7 +50,12 @@ async def kinds_after(*replies: SourceError | tuple[Finding, ...]) -> list[str]:
     running.cancel()
     message = notices.pop_message(again=True)
     assert message is not None
-    return [one.kind for one in message.notices]
+    return message
+
+
+async def kinds_after(*replies: SourceError | tuple[Finding, ...]) -> list[str]:
+    """Return the kinds of the notices after these replies."""
+    return [one.kind for one in (await message_after(*replies)).notices]
 
 
 async def test_the_valid_part_of_a_reply_counts() -> None:
@@ -61,3 +68,52 @@ async def test_a_failed_poll_withdraws_no_notice() -> None:
     part = SourceError("status 503", (Finding(),))
     assert await kinds_after((rebalance,), part) == ["Rebalance", "Preemption"]
     assert await kinds_after((rebalance,), part, ()) == []
+
+
+@pytest.mark.parametrize(
+    ("replies", "problem"),
+    [
+        (((),), ""),
+        (((Finding(),),), ""),
+        ((SourceError("status 503"),), "status 503"),
+        ((SourceError("status 503"), SourceError("no reply")), "status 503"),
+        (((), SourceError("no reply")), "no reply"),
+        ((SourceError("status 503"), ()), ""),
+        ((SourceError("x" * 5000),), "x" * MAX_PROBLEM),
+    ],
+)
+async def test_the_hub_learns_whether_the_service_can_be_read(
+    replies: tuple[SourceError | tuple[Finding, ...], ...], problem: str
+) -> None:
+    found = (await message_after(*replies)).poll
+    assert (found.metadata, found.problem) == ("AWS", problem)
+
+
+async def test_a_service_that_is_not_allowed_is_a_problem_until_the_pool_names_none() -> None:
+    woken = asyncio.Event()
+    notices = Notices("boot", woken.set)
+    polls = MetadataWatcher(notices, lambda name: source_named(name, "", "n"))
+
+    async def message() -> hub_pb2.Notices:
+        async with asyncio.timeout(30):
+            await woken.wait()
+        woken.clear()
+        found = notices.pop_message(again=False)
+        assert found is not None
+        return found
+
+    polls.choose("Fake")
+    running = asyncio.create_task(polls.run())
+    found = (await message()).poll
+    assert found.metadata == "Fake" and "agent.notices.fake" in found.problem
+    polls.choose("None")
+    assert not (await message()).HasField("poll")
+    running.cancel()
+
+
+def test_a_service_that_keeps_failing_causes_one_message() -> None:
+    woken: list[int] = []
+    notices = Notices("boot", lambda: woken.append(1))
+    for problem in ("late", "late", "closed", "", "", "late"):
+        notices.set_poll("AWS", problem)
+    assert len(woken) == 3

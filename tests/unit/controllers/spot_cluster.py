@@ -49,6 +49,7 @@ class SpotCluster:
     pods: dict[str, PoolPod] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     signals: list[Notice] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
     trace: TraceLookup | None = None
     account: Account | None = None
     events: list[str] = field(default_factory=list)
@@ -77,6 +78,7 @@ class SpotCluster:
             existing=frozenset(one.uid for one in self.nodes.values()),
             pods=tuple(pod for pod in self.pods.values() if pod.node in names),
             notices=tuple(self.signals),
+            unread=dict(self.unread),
             claims=tuple(self.claims),
             trace=self.trace,
             account=self.account,

@@ -40,9 +40,9 @@ class Cached:
         raw["metadata"] |= {"name": name, "uid": f"uid-{name}"}
         self.cache.objects(spotpool.KIND).upsert(CachedObject("", name, f"uid-{name}", 1, raw))
 
-    def node(self, name: str, labels: dict[str, str] | None = None) -> None:
+    def node(self, name: str, labels: dict[str, str] | None = None, *, ready: bool = True) -> None:
         labels = LABELS if labels is None else labels
-        self.cache.nodes.upsert(Node(name, f"uid-{name}", 1, True, True, labels=labels, created=START))
+        self.cache.nodes.upsert(Node(name, f"uid-{name}", 1, True, ready, labels=labels, created=START))
 
     def pod(self, name: str, node: str, pool: str | None = "pool", role: str = "rollout") -> None:
         labels = {LABEL_ROLE: role} | ({LABEL_SPOT_POOL: pool} if pool else {})
@@ -119,6 +119,15 @@ def test_notices_of_agents_are_read() -> None:
     notice = Notice(NoticeSource.AWS, "a")
     it.hub.given_notices = {"a": (notice,), "": (Notice(NoticeSource.GCP, provider_id="x"),)}
     assert [one.source for one in it.observed().notices] == [NoticeSource.AWS, NoticeSource.GCP]
+
+
+def test_only_ready_nodes_of_the_pool_have_problems_with_their_notices() -> None:
+    it = Cached()
+    it.node("a")
+    it.node("b", ready=False)
+    it.node("c", {})
+    it.hub.given_problems = dict.fromkeys("abc", "status 503")
+    assert it.observed().unread == {"a": "status 503"}
 
 
 def test_a_pool_that_does_not_exist_has_no_plan() -> None:

@@ -9,8 +9,10 @@ from tests.unit.operator.hub_agents import AgentsHarness
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.resources import SPOT_POOLS
 from convoy_controllers.spotpool.notice import UNJOINED
+from convoy_crds.spotpool import KIND
 from convoy_crds.spotpool_status import NoticeKind, NoticeSource
 from convoy_operator import views
+from convoy_operator.hub.notice_polls import LASTING_SECONDS, NOT_CONNECTED, NOT_REPORTED
 
 SCALE_SET = "azure:///subscriptions/s/virtualMachineScaleSets/pool/virtualMachines/"
 
@@ -28,7 +30,9 @@ class TestNotices(AgentsHarness):
         raw["metadata"]["labels"] = {"spot": "y"}
         self.cache.nodes.upsert(views.node(raw))
 
-    def add_pool(self, notices: list[dict[str, Any]] | None = None, version: str = "1") -> None:
+    def add_pool(
+        self, notices: list[dict[str, Any]] | None = None, version: str = "1", metadata: str = "AWS"
+    ) -> None:
         raw = {
             "apiVersion": "convoy.dev/v1alpha1",
             "kind": "SpotPool",
@@ -38,7 +42,7 @@ class TestNotices(AgentsHarness):
                 "maxNodes": 2,
                 "allowedNamespaces": ["*"],
                 "price": {"onDemandPerHour": 1.0, "spot": {"perHour": 0.3}},
-                "notice": {"metadata": "AWS"},
+                "notice": {"metadata": metadata},
             },
             "status": {"notices": notices or []},
         }
@@ -47,6 +51,15 @@ class TestNotices(AgentsHarness):
     def report(self, reporter: str, source: str, **more: Any) -> None:
         notice = wire.Notice(source=source, kind="Preemption", at_unix_ms=1_000_000_000, **more)
         self.hub.notices.record(reporter, wire.Notices(boot_id="boot", notices=[notice]))
+
+    def poll(self, metadata: str = "", problem: str = "", seconds: float = 0.0) -> dict[str, str]:
+        """Let n0's agent report the state of its polls, and time pass. Return the problems that last."""
+        state = wire.NoticePoll(metadata=metadata, problem=problem) if metadata else None
+        self.hub.notices.record("n0", wire.Notices(boot_id="boot", poll=state))
+        self.hub.notices.poll()
+        self.now += seconds
+        self.hub.notices.poll()
+        return dict(self.hub.reader.notice_problems())
 
     def test_a_notice_holds_until_its_source_withdraws_it(self) -> None:
         self.add_node("n0")
@@ -121,3 +134,41 @@ class TestNotices(AgentsHarness):
         self.add_pool([{**notice, "state": "FalseAlarm"}], "3")
         self.hub.notices.poll()
         assert not stream.outbox.get_nowait().spot_node.HasField("notice")
+
+    async def test_an_agent_that_does_not_read_the_service_is_a_problem_after_a_while(self) -> None:
+        self.add_node("n0")
+        self.add_pool()
+        self.join("n0")
+        assert self.poll("AWS", "", 10_000) == {}
+        assert self.poll("AWS", "status 503", LASTING_SECONDS - 1) == {}
+        assert self.poll("AWS", "", 1) == {}, "the service was readable in between"
+        assert self.poll("AWS", "status 503", LASTING_SECONDS) == {"n0": "status 503"}
+        assert self.poll("AWS", "", 0) == {}
+
+    async def test_an_agent_must_poll_the_service_that_the_pool_names(self) -> None:
+        self.add_node("n0")
+        self.add_pool()
+        stream = self.join("n0")
+        assert self.poll("GCP", "", LASTING_SECONDS) == {"n0": NOT_REPORTED}
+        assert self.poll("", "", 0) == {"n0": NOT_REPORTED}
+        self.hub.streams.leave(stream)
+        assert self.poll("AWS", "", 0) == {"n0": NOT_CONNECTED}
+        self.add_pool(version="2", metadata="None")
+        assert self.poll("AWS", "", LASTING_SECONDS) == {}
+        self.add_pool(version="3", metadata="GCP")
+        assert self.poll("AWS", "", LASTING_SECONDS - 1) == {}, "another service has another start"
+
+    async def test_nodes_of_a_pool_raise_no_alarm_of_silence(self) -> None:
+        for number in range(8):
+            self.add_node(f"n{number}")
+            self.join(f"n{number}")
+        self.join("other")
+        self.add_pool()
+        self.hub.notices.poll()
+        self.now += 60
+        self.hub.monitor.record_sign("other")
+        liveness = self.hub.monitor.liveness
+        assert not liveness.alarm(self.now)
+        self.cache.objects(KIND).remove(next(iter(self.cache.objects(KIND))))
+        self.hub.notices.poll()
+        assert liveness.alarm(self.now), "without the pool, most agents are silent"
