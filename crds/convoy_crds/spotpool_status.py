@@ -146,6 +146,10 @@ class Preemptions(StatusModel):
     """Number of notices after whose deadline the node was still ready."""
     removals: int = 0
     """Number of nodes that a controller in the cluster removed. They are no preemptions."""
+    returned: int = 0
+    """Number of nodes that were silent for so long that they counted as lost, and then came back without a
+    reboot. `total` and `removals` include them.
+    """
     last_at: datetime | None = None
 
 
@@ -218,8 +222,8 @@ class NodeRecord(Bookkeeping):
     """True after the node was ready for the first time."""
     silent_since: datetime | None = None
     """Time since which the node, once ready, has not been ready."""
-    lost: bool = False
-    """True after the node's loss was counted."""
+    lost_at: datetime | None = None
+    """Time at which the node's loss was counted; absent for a node that is not lost."""
     cordoned: bool = False
     """True if the node was cordoned when it was last seen. Its end is then no preemption."""
 

@@ -1,6 +1,7 @@
 """Adds up the cost of the pool's nodes.
 
-A spot node costs from its creation to its deletion, or until it is lost. An on-demand node costs while it
+A spot node costs from its creation to its deletion, or until it is lost. If a lost node comes back without a
+reboot, the time since then counts too. An on-demand node costs while it
 runs pods of the pool. Each second of a node belongs to the namespaces whose pods use the node, or is unused.
 Time that Convoy did not observe is the residual. So the parts always add up to the whole.
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from convoy_controllers.cached import Node
+from convoy_controllers.spotpool.node_records import has_returned
 from convoy_controllers.spotpool.observed import Account, Observed
 from convoy_crds.spot_prices import SECONDS_PER_HOUR, PriceSchedule
 from convoy_crds.spotpool_status import MAX_SPANS, NamespaceSpend, NodeRecord, ProvisionalCost, SpotCost
@@ -96,10 +98,12 @@ def _spot_nodes(observed: Observed, since: float, until: float) -> Iterator[tupl
         record = known.get(node.uid)
         if record is None:
             yield node.name, min(until, max(first, _created(node, until)))
-        elif not record.lost:
+        elif record.lost_at is None:
             yield node.name, since
+        elif has_returned(record, node):
+            yield node.name, min(until, record.lost_at.timestamp())
     for record in known.values():
-        if record.uid not in present and not record.lost:
+        if record.uid not in present and record.lost_at is None:
             yield record.name, since
 
 
@@ -194,5 +198,5 @@ def provisional_cost(noted: Iterable[ProvisionalCost], on_demand: float) -> floa
 
 def per_hour(records: Mapping[str, NodeRecord], on_demand: int, schedule: PriceSchedule, now: float) -> float:
     """Return the cost per hour of the nodes that cost at `now`. `on_demand`: number of on-demand nodes."""
-    present = sum(not one.lost for one in records.values())
+    present = sum(one.lost_at is None for one in records.values())
     return present * schedule.price(now, now) + on_demand * schedule.on_demand

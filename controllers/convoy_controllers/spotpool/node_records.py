@@ -1,7 +1,8 @@
 """Follows the nodes of a pool: when they boot, are lost, and leave.
 
 A node's life ends once, whatever shows it first: the deletion of its Node object, another boot id, or its
-silence for LOST_SECONDS.
+silence for LOST_SECONDS. A silent node that comes back without a reboot was never lost: its network or the
+control plane was.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Followed:
 
     records: tuple[NodeRecord, ...]
     ends: tuple[NodeEnd, ...]
+    returned: tuple[NodeRecord, ...] = ()
+    """The former records of nodes that counted as lost and have come back."""
 
 
 def follow(
@@ -53,19 +56,29 @@ def follow(
     known = {one.uid: one for one in records}
     ends: list[NodeEnd] = []
     kept: list[NodeRecord] = []
+    back: list[NodeRecord] = []
     for node in nodes:
         before = known.pop(node.uid, None)
         after = _after(before, node, now)
-        if before is not None and not before.lost:
+        if before is not None and before.lost_at is None:
             if _rebooted(before, node):
                 ends.append(NodeEnd(before, EndCause.REBOOTED))
-            elif after.lost:
+            elif after.lost_at is not None:
                 ends.append(NodeEnd(before, EndCause.LOST))
+        elif before is not None and has_returned(before, node):
+            back.append(before)
         kept.append(after)
     ends += [
-        NodeEnd(one, EndCause.DELETED) for one in known.values() if one.uid not in existing and not one.lost
+        NodeEnd(one, EndCause.DELETED)
+        for one in known.values()
+        if one.uid not in existing and one.lost_at is None
     ]
-    return Followed(tuple(kept), tuple(ends))
+    return Followed(tuple(kept), tuple(ends), tuple(back))
+
+
+def has_returned(before: NodeRecord, node: Node) -> bool:
+    """Return True if a node that counted as lost has come back without a reboot."""
+    return before.lost_at is not None and node.ready and not _rebooted(before, node)
 
 
 def _rebooted(before: NodeRecord, node: Node) -> bool:
@@ -83,5 +96,5 @@ def _after(before: NodeRecord | None, node: Node, now: datetime) -> NodeRecord:
     if record.booted and not node.ready:
         record.silent_since = before.silent_since or now
         silent = (now - record.silent_since).total_seconds()
-        record.lost = before.lost or silent >= LOST_SECONDS
+        record.lost_at = before.lost_at or (now if silent >= LOST_SECONDS else None)
     return record

@@ -66,6 +66,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     noticed = noticing.merge(pool.status.notices, observed.nodes, _signals(observed), pool.spec, now)
     left = preemptions.departures(followed.ends, pool.status.notices, now)
     preemptions.count(status, left, len(noticed.false_alarms), now)
+    preemptions.take_back(status, followed.returned)
     status.internal.nodes = list(followed.records)
     status.internal.on_demand = [node.uid for node in observed.on_demand]
     status.notices = noticing.bounded(noticed.notices, _past(pool.status, noticed.notices, left))
@@ -174,10 +175,11 @@ def _counts(
         for one in status.notices
         if one.state.holds and one.kind is not NoticeKind.REBALANCE
     }
-    counts = SpotNodes(gone=observed.pool.status.nodes.gone + len(left), on_demand=len(observed.on_demand))
+    gone = observed.pool.status.nodes.gone + len(left) - len(followed.returned)
+    counts = SpotNodes(gone=gone, on_demand=len(observed.on_demand))
     for record in followed.records:
         state = open_.get(record.uid)
-        if record.lost:
+        if record.lost_at is not None:
             counts.lost += 1
         elif state is NoticeState.DRAINING:
             counts.draining += 1

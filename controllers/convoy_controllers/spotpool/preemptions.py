@@ -12,6 +12,7 @@ from convoy_crds.spotpool_status import (
     MAX_NODES,
     MAX_SAMPLES,
     NodeNotice,
+    NodeRecord,
     NoticeKind,
     NoticeSeconds,
     NoticeState,
@@ -63,6 +64,7 @@ def count(status: SpotPoolStatus, found: Sequence[Departure], false_alarms: int,
         without_notice=before.without_notice + len(preempted) - len(with_notice),
         false_alarms=before.false_alarms + false_alarms,
         removals=before.removals + len(found) - len(preempted),
+        returned=before.returned,
         last_at=now if preempted else before.last_at,
     )
     internal = status.internal
@@ -73,6 +75,17 @@ def count(status: SpotPoolStatus, found: Sequence[Departure], false_alarms: int,
     if internal.notice_seconds:
         samples = internal.notice_seconds
         status.notice_seconds = NoticeSeconds(p50=statistics.median(samples), min=min(samples))
+
+
+def take_back(status: SpotPoolStatus, returned: Iterable[NodeRecord]) -> None:
+    """Count the nodes that have come back. Their losses say nothing about spot capacity, so they do not count
+    as interruptions any more.
+    """
+    times = status.internal.interruptions
+    for record in returned:
+        status.preemptions.returned += 1
+        if record.lost_at in times:
+            times.remove(record.lost_at)
 
 
 def ended(notices: Iterable[NodeNotice], found: Iterable[Departure]) -> list[NodeNotice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.unit.controllers.spot_cluster import START, SpotCluster, make_pool
+from tests.unit.controllers.spot_cluster import ON_DEMAND_LABELS, START, SpotCluster, make_pool
 
 from convoy_controllers.spotpool.observed import TraceLookup
 from convoy_crds.spot_prices import parse_trace
@@ -78,6 +78,31 @@ def test_a_lost_node_costs_nothing_more() -> None:
     cluster.wait(HOUR, tick=60)
     assert cluster.status.cost.spot == before
     assert cluster.status.cost.per_hour == 0
+
+
+def test_a_silent_node_that_comes_back_was_there_all_the_time() -> None:
+    fallback = {"onDemandSelector": {"matchLabels": ON_DEMAND_LABELS}, "maxInterruptionsPerHour": 1}
+    cluster = SpotCluster(pool=make_pool(fallback=fallback))
+    for name in "abc":
+        cluster.add_node(name)
+    cluster.step()
+    for name in "abc":
+        cluster.change(name, ready=False)
+    cluster.wait(HOUR / 2)
+    assert (cluster.status.preemptions.total, cluster.status.nodes.gone) == (3, 3)
+    assert cluster.condition("SpotAvailable") == ("False", "InterruptedTooOften")
+    for name in "ab":
+        cluster.change(name, ready=True)
+    cluster.change("c", ready=True, boot_id="next")
+    cluster.wait(HOUR / 2)
+    assert cluster.status.preemptions.returned == 2
+    assert cluster.status.nodes.gone == 1
+    assert cluster.condition("SpotAvailable") == ("True", "SpotInUse")
+    cost = cluster.status.cost
+    silent = 1 / 2 - 120 / HOUR
+    assert cost.residual == pytest.approx(2 * 0.25 * silent, rel=0.02)
+    assert cost.spot == pytest.approx(0.25 * (3 - silent), rel=0.02)
+    assert balanced(cost)
 
 
 def test_time_without_an_operator_is_the_residual() -> None:
