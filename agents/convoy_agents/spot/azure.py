@@ -2,8 +2,8 @@
 
 Sources: Azure documentation, "Scheduled Events for Linux VMs" (header `Metadata: true`; `NotBefore` is an
 HTTP date, and empty once the event has started; all machines of a scale set's placement group see the
-events of all; `Preempt` comes at least 30 seconds ahead; the first request of a machine may take two
-minutes) and "Azure Instance Metadata Service" (`name` and `resourceId`).
+events of all; the first request of a machine may take two minutes) and "Azure Instance Metadata Service"
+(`name` and `resourceId`). `Preempt` comes up to 30 seconds ahead, often less (karpenter-provider-azure#1769).
 """
 
 from __future__ import annotations

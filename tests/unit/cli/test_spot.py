@@ -91,9 +91,26 @@ def test_the_cost_is_also_json(used: SpotPool) -> None:
 
 
 def test_the_cost_is_also_a_focus_export(used: SpotPool) -> None:
+    used.status.cost.currency = "USD"
     head, *rows = csv.reader(output("cost", "--format", "focus").splitlines())
     assert {"BilledCost", "EffectiveCost", "ChargePeriodStart", "ChargePeriodEnd"} <= set(head)
     assert sum(float(row[head.index("BilledCost")]) for row in rows) == pytest.approx(0.5)
+
+
+def test_a_focus_export_without_a_currency_says_what_to_set(used: SpotPool, collection: Pools) -> None:
+    result = CliRunner().invoke(app, ["spot", "cost", "--format", "focus"])
+    assert result.stderr == "BillingCurrency is empty: set spec.price.currency of SpotPool pool\n"
+    used.status.cost.currency = "USD"
+    result = CliRunner().invoke(app, ["spot", "cost", "--format", "focus"])
+    assert result.stderr == ""
+    collection.found = [make_pool()]
+    assert CliRunner().invoke(app, ["spot", "cost", "--format", "focus"]).stderr == "", "no rows"
+
+
+def test_a_rounding_error_is_no_negative_cost(used: SpotPool) -> None:
+    used.status.cost.residual = -1e-12
+    text = output("cost", "--format", "focus")
+    assert ",Unobserved" in text and "-0.000000" not in text
 
 
 @pytest.mark.parametrize("command", ["pools", "cost"])

@@ -45,6 +45,9 @@ def cost(
         return
     if output is Format.FOCUS:
         typer.echo(focus.csv_text(found), nl=False)
+        if missing := focus.without_currency(found):
+            names = ", ".join(missing)
+            typer.echo(f"BillingCurrency is empty: set spec.price.currency of SpotPool {names}", err=True)
         return
     if not found:
         typer.echo("no SpotPools in the cluster")

@@ -1,7 +1,8 @@
 """The cost of SpotPools in the columns of FOCUS, the FinOps Open Cost and Usage Specification.
 
 Convoy knows neither invoices nor accounts: its costs are node-hours x the prices of the pool. So the export
-leaves out the columns that only a provider can fill. Columns that begin with `x_` are Convoy's own.
+leaves out the columns that only a provider can fill, and is no complete FOCUS dataset. An unknown value is
+empty, which means null in CSV. Columns that begin with `x_` are Convoy's own.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def rows(pool: SpotPool) -> list[dict[str, str]]:
     }
     return [
         {
-            "BilledCost": f"{spend:.6f}",
-            "EffectiveCost": f"{spend:.6f}",
+            "BilledCost": _amount(spend),
+            "EffectiveCost": _amount(spend),
             **fixed,
             "ChargeDescription": text,
             "SubAccountId": namespace,
@@ -68,6 +69,11 @@ def rows(pool: SpotPool) -> list[dict[str, str]]:
         }
         for namespace, use, spend, text in _parts(pool)
     ]
+
+
+def without_currency(pools: Iterable[SpotPool]) -> list[str]:
+    """Return the names of the pools in whose rows BillingCurrency, which FOCUS requires, is empty."""
+    return [pool.metadata.name for pool in pools if rows(pool) and not pool.status.cost.currency]
 
 
 def csv_text(pools: Iterable[SpotPool]) -> str:
@@ -92,6 +98,11 @@ def _parts(pool: SpotPool) -> Iterator[tuple[str, str, float, str]]:
         )
     yield "", "Unused", cost.unused, f"nodes of pool {name} without pods"
     yield "", "Unobserved", cost.residual, f"nodes of pool {name} while no operator observed them"
+
+
+def _amount(spend: float) -> str:
+    """Return an amount of money. A rounding error below 0 is 0."""
+    return f"{round(spend, 6) + 0.0:.6f}"
 
 
 def _text(moment: datetime) -> str:
