@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,8 +195,9 @@ def test_a_lease_of_an_earlier_driver_is_no_lease_of_this_one() -> None:
 class Driver:
     """A driver with workers that vanish, repeat results and report late. It crashes back to saved states."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, kind: type[RequestLedger] = RequestLedger) -> None:
         self.random = random
+        self.kind = kind
         self.now = 0.0
         self.version = 0
         self.book = self.empty_book()
@@ -205,7 +208,7 @@ class Driver:
         self.saved: list[tuple[dict[str, bytes], list[str], set[str], int]] = []
 
     def empty_book(self) -> RequestLedger:
-        return RequestLedger(LEASE, max_age={ROLLOUT: 1, EXPLORE: 2}, max_open=60, max_attempts=5)
+        return self.kind(LEASE, max_age={ROLLOUT: 1, EXPLORE: 2}, max_open=60, max_attempts=5)
 
     def step(self) -> None:
         act = self.random.choice(
@@ -279,6 +282,11 @@ class Driver:
         assert counts["consumed"] == len(self.consumed)
         assert counts["open"] == len(self.book.select())
 
+    def run(self) -> None:
+        for _ in range(150):
+            self.step()
+        self.finish()
+
     def finish(self) -> None:
         """With one worker that works, every open request ends."""
         self.now += LEASE
@@ -292,7 +300,48 @@ class Driver:
 @given(st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
 def test_each_request_ends_once_whatever_happens(seed: int) -> None:
-    driver = Driver(Random(seed))
-    for _ in range(150):
-        driver.step()
-    driver.finish()
+    Driver(Random(seed)).run()
+
+
+class TakesRepeats(RequestLedger):
+    """Every result counts, even after the end of its request."""
+
+    def done(self, lease: Lease, result: Result) -> bool:
+        entry = self._entries.get(lease.request.id)
+        if entry is not None and entry.state in (RequestState.CONSUMED, RequestState.EXPIRED):
+            entry.state = RequestState.PLANNED
+        return super().done(lease, result)
+
+
+class ForgetsTheLost(RequestLedger):
+    """The requests of a lost worker vanish."""
+
+    def revoke(self, worker: str) -> list[str]:
+        found = super().revoke(worker)
+        for key in found:
+            self._entries.pop(key)
+        return found
+
+
+class AnyAge(RequestLedger):
+    """No result is too old."""
+
+    def __init__(self, lease_seconds: float, **options: Any) -> None:
+        super().__init__(lease_seconds, **{**options, "max_age": {ROLLOUT: 99, EXPLORE: 99}})
+
+
+class SavesNothing(RequestLedger):
+    """After a crash the ledger is empty."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+@pytest.mark.parametrize("broken", [TakesRepeats, ForgetsTheLost, AnyAge, SavesNothing])
+def test_a_broken_ledger_is_found(broken: type[RequestLedger]) -> None:
+    for seed in range(15):
+        try:
+            Driver(Random(seed), broken).run()
+        except AssertionError:
+            return
+    pytest.fail("no seed found the fault")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cases import cases
 
+from convoy_workloads.engines.spotlight.learning import noise
 from convoy_workloads.engines.spotlight.learning.noise import NoiseKey, draw
 from convoy_workloads.engines.spotlight.learning.policy import PicturePolicy, PointPolicy, Policy
 from convoy_workloads.engines.spotlight.learning.sampler import Sampler, Trajectory
@@ -48,14 +55,43 @@ def test_a_resumed_trajectory_has_the_bits_of_an_uninterrupted_one(made) -> None
         assert resumed.versions == (7,) * STEPS
 
 
-def test_a_broken_resume_would_be_found() -> None:
+def after_losses(losses: Sequence[tuple[int, int, bool]]) -> tuple[Trajectory, Trajectory]:
+    """Return a trajectory that was never interrupted, and the same one computed by one worker after another.
+
+    Each worker goes on by some steps, beside some other walks, and then is killed before or after it commits.
+    """
     torch.manual_seed(0)
     policy, size = point_policy()
     sampler = Sampler(STEPS, 0.35, size)
     (whole,) = sampler.resume(policy, 0, [sampler.start(key(1))])
-    (half,) = sampler.resume(policy, 0, [sampler.start(key(1))], 3)
-    other = Trajectory(key(1, walk=2), half.path, half.log_probs, half.versions)
-    assert not same(sampler.resume(policy, 0, [other])[0], whole)
+    saved = encode(state_of(sampler.start(key(1))))
+    for steps, others, committed in [*losses, (STEPS, 0, True)]:
+        walk = walk_of(key(1), decode(saved))
+        beside = [sampler.start(key(2 + other)) for other in range(others)]
+        *_, walk = sampler.resume(policy, 0, [*beside, walk], min(STEPS, walk.step + steps))
+        saved = encode(state_of(walk)) if committed else saved
+    return whole, walk_of(key(1), decode(saved))
+
+
+LOSSES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.booleans()), max_size=6)
+
+
+@settings(max_examples=cases(15), deadline=None, derandomize=True)
+@given(LOSSES)
+def test_losses_change_no_bit_of_a_trajectory(losses: list[tuple[int, int, bool]]) -> None:
+    assert same(*after_losses(losses))
+
+
+def test_noise_that_depends_on_earlier_draws_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    normals, generator = noise._normals, np.random.default_rng(1)
+
+    def with_a_state(key: NoiseKey, use: int, seed: tuple[int, ...], shape: tuple[int, int]) -> Any:
+        start = use == noise._LATENT
+        return normals(key, use, seed, shape) if start else generator.standard_normal(shape, np.float32)
+
+    assert same(*after_losses([(3, 0, False)]))
+    monkeypatch.setattr(noise, "_normals", with_a_state)
+    assert not same(*after_losses([(3, 0, False)]))
 
 
 def test_each_step_keeps_the_version_that_made_it() -> None:
@@ -73,8 +109,8 @@ def test_log_probabilities_are_those_of_the_noise() -> None:
     policy, size = point_policy()
     sampler = Sampler(STEPS, 0.35, size)
     (walk,) = sampler.resume(policy, 0, [sampler.start(key(1))])
-    noise = draw(key(1), STEPS, size)[1:]
-    assert walk.log_probs == pytest.approx(-(noise**2).sum(axis=1) / 2, rel=1e-3)
+    drawn = draw(key(1), STEPS, size)[1:]
+    assert walk.log_probs == pytest.approx(-(drawn**2).sum(axis=1) / 2, rel=1e-3)
 
 
 def test_noise_depends_on_each_part_of_the_key_and_not_on_the_number_of_steps() -> None:
