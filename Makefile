@@ -40,6 +40,7 @@ generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stub
 	@$(BIN)/python -m convoy.cli.reference
 	@$(BIN)/python -m e2e.bench.report
 	@$(BIN)/python -m convoy_agents.wire.generate
+	@$(BIN)/python -m convoy_workloads.traces.wire.generate
 	@$(BIN)/python -m convoy_workloads.engines.catalogue
 	@$(BIN)/python -m convoy_workloads.simulators.page
 	@$(BIN)/python -m e2e.metrics_page
@@ -63,6 +64,7 @@ lint-checks:
 	@$(BIN)/python -m convoy.cli.reference --check
 	@$(BIN)/python -m e2e.bench.report --check
 	@$(BIN)/python -m convoy_agents.wire.generate --check
+	@$(BIN)/python -m convoy_workloads.traces.wire.generate --check
 	@$(BIN)/python -m convoy_workloads.engines.catalogue --check
 	@$(BIN)/python -m convoy_workloads.simulators.page --check
 	@$(BIN)/python -m e2e.metrics_page --check

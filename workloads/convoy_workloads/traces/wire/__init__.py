@@ -1,0 +1,1 @@
+"""The file format of Chakra execution traces: messages, bounded reader, atomic writer."""

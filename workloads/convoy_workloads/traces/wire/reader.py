@@ -1,0 +1,166 @@
+"""Reads Chakra traces within bounds. A damaged file gives findings with the byte and the node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from convoy_workloads.traces.findings import Finding, Findings, InvalidTrace, Rule
+from convoy_workloads.traces.trace import Trace
+from convoy_workloads.traces.wire.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
+from convoy_workloads.traces.wire.content import load
+from convoy_workloads.traces.wire.limits import LIMITS, Limits
+
+M = TypeVar("M", bound=Message)
+
+_VARINT_BYTES = 10
+_NAME = re.compile(r"\.(\d{1,9})\.et(?:\.gz)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What could be read of a file, and what is wrong with the file."""
+
+    trace: Trace
+    findings: list[Finding]
+
+
+def rank_in_name(path: Path) -> int | None:
+    """Return the rank in a file's name, which is `PREFIX.RANK.et` by convention; None without one."""
+    found = _NAME.search(path.name)
+    return int(found[1]) if found else None
+
+
+def read(path: Path, limits: Limits = LIMITS) -> Reading:
+    """Read a trace, compressed or not. Raises InvalidTrace only if the content is not available at all."""
+    return decode(load(path, limits), rank_in_name(path), limits)
+
+
+def read_whole(path: Path, limits: Limits = LIMITS) -> Trace:
+    """Return the trace in a file. Raises InvalidTrace if anything is wrong with the file."""
+    reading = read(path, limits)
+    if reading.findings:
+        raise InvalidTrace(reading.findings, str(path))
+    return reading.trace
+
+
+def decode(data: bytes, rank: int | None = None, limits: Limits = LIMITS) -> Reading:
+    """Return the trace in uncompressed bytes. A node that cannot be read is left out, with a finding.
+
+    After a length that is wrong the next message cannot be found, so the reading stops there.
+    """
+    found = Findings()
+    trace = Trace(rank=rank)
+    if not data:
+        return Reading(trace, [Finding(Rule.TRUNCATED, "the file is empty", rank, offset=0)])
+    number = -1
+    for number, (offset, frame) in enumerate(_frames(data, rank, limits, found)):
+        if number > limits.nodes:
+            found.add(Finding(Rule.TOO_MANY_NODES, f"more than {limits.nodes} nodes", rank, offset=offset))
+            break
+        if number == 0:
+            metadata = _parse(
+                GlobalMetadata(), frame, "the first message is no GlobalMetadata", rank, offset, found
+            )
+            trace.metadata = metadata or trace.metadata
+            continue
+        if not frame:
+            text = f"message {number} is empty; upstream's readers stop at such a message"
+            found.add(Finding(Rule.EMPTY_MESSAGE, text, rank, offset=offset))
+        node = _parse(Node(), frame, f"message {number} is no Node", rank, offset, found)
+        # Most messages are too small to hold a list or a text beyond the bounds.
+        small = len(frame) <= min(limits.string_length, limits.list_length)
+        if node is not None and (small or _bounded(node, rank, offset, limits, found)):
+            trace.nodes.append(node)
+    return Reading(trace, found.result())
+
+
+def _frames(
+    data: bytes, rank: int | None, limits: Limits, found: Findings
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield each message with the byte at which its length begins. Stop at a length that is wrong."""
+    view = memoryview(data)
+    position = 0
+    while position < len(data):
+        begin = position
+        length = shift = 0
+        while True:
+            if position == len(data):
+                found.add(Finding(Rule.TRUNCATED, "the file ends inside a length", rank, offset=begin))
+                return
+            if position - begin == _VARINT_BYTES:
+                text = f"a length has more than {_VARINT_BYTES} bytes"
+                found.add(Finding(Rule.MALFORMED, text, rank, offset=begin))
+                return
+            byte = data[position]
+            length |= (byte & 0x7F) << shift
+            position, shift = position + 1, shift + 7
+            if byte < 0x80:
+                break
+        if length > limits.message_bytes:
+            text = f"a message of {length} bytes; at most {limits.message_bytes} are allowed"
+            found.add(Finding(Rule.TOO_LARGE, text, rank, offset=begin))
+            return
+        if length > len(data) - position:
+            text = f"a message of {length} bytes, but only {len(data) - position} are left"
+            found.add(Finding(Rule.TRUNCATED, text, rank, offset=begin))
+            return
+        yield begin, view[position : position + length]
+        position += length
+
+
+def _parse(
+    message: M, frame: memoryview, text: str, rank: int | None, offset: int, found: Findings
+) -> M | None:
+    try:
+        message.ParseFromString(bytes(frame))
+    except DecodeError as error:
+        found.add(Finding(Rule.MALFORMED, f"{text}: {error}", rank, offset=offset))
+        return None
+    return message
+
+
+def _bounded(node: Node, rank: int | None, offset: int, limits: Limits, found: Findings) -> bool:
+    """Return True if a node's lists and texts are within `limits`."""
+    lists = (("ctrl_deps", node.ctrl_deps), ("data_deps", node.data_deps), ("attr", node.attr))
+    for name, values in lists:
+        if len(values) > limits.list_length:
+            text = f"{name} has {len(values)} entries; at most {limits.list_length} are allowed"
+            found.add(Finding(Rule.LONG_LIST, text, rank, node.id, offset))
+            return False
+    for name, value in _texts(node):
+        if len(value) > limits.string_length:
+            text = f"{name} has {len(value)} characters; at most {limits.string_length} are allowed"
+            found.add(Finding(Rule.LONG_STRING, text, rank, node.id, offset))
+            return False
+    return True
+
+
+def _texts(node: Node) -> Iterator[tuple[str, str | bytes]]:
+    yield "name", node.name
+    for name, info in (("inputs", node.inputs), ("outputs", node.outputs)):
+        yield from _info(name, info)
+    for number, one in enumerate(node.attr):
+        yield from _attribute(f"attr[{number}]", one)
+
+
+def _info(name: str, info: IOInfo) -> Iterator[tuple[str, str]]:
+    yield from (
+        (f"{name}.values", info.values),
+        (f"{name}.shapes", info.shapes),
+        (f"{name}.types", info.types),
+    )
+
+
+def _attribute(name: str, one: AttributeProto) -> Iterator[tuple[str, str | bytes]]:
+    yield from ((f"{name}.name", one.name), (f"{name}.doc_string", one.doc_string))
+    field = one.WhichOneof("value")
+    if field in {"string_val", "bytes_val"}:
+        yield f"{name}.{field}", getattr(one, field)
+    elif field in {"string_list", "bytes_list"}:
+        yield from ((f"{name}.{field}", value) for value in getattr(one, field).values)

@@ -1,0 +1,52 @@
+"""Writes Chakra traces."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from pathlib import Path
+
+from convoy_workloads.traces.trace import Trace
+
+
+def encode(trace: Trace) -> bytes:
+    """Return the uncompressed file of a trace. The same trace gives the same bytes."""
+    out = io.BytesIO()
+    for message in (trace.metadata, *trace.nodes):
+        body = message.SerializeToString(deterministic=True)
+        out.write(_varint(len(body)))
+        out.write(body)
+    return out.getvalue()
+
+
+def write(trace: Trace, path: Path) -> int:
+    """Write a trace atomically. Compress the file if its name ends in `.gz`. Return its bytes.
+
+    Raises OSError if the folder cannot be written.
+    """
+    data = encode(trace)
+    return write_file(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def write_file(path: Path, data: bytes) -> int:
+    """Write a file atomically: readers see all of it or nothing. Return its bytes."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(data)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
