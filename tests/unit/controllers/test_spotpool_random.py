@@ -62,7 +62,7 @@ class Life:
                 cluster.add_node(name)
             case "vanish" if there:
                 self.ended += not any(
-                    one.lost for one in cluster.status.internal.nodes if one.uid == cluster.nodes[name].uid
+                    one.lost_at for one in cluster.status.internal.nodes if one.uid == cluster.nodes[name].uid
                 )
                 cluster.remove_node(name)
             case "reboot" if there and cluster.nodes[name].ready:
