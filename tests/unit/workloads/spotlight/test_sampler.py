@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.cases import cases
 
 from convoy_workloads.engines.spotlight.learning import noise
-from convoy_workloads.engines.spotlight.learning.noise import NoiseKey, draw
+from convoy_workloads.engines.spotlight.learning.noise import NoiseKey, start_noise, step_noise
 from convoy_workloads.engines.spotlight.learning.policy import PicturePolicy, PointPolicy, Policy
 from convoy_workloads.engines.spotlight.learning.sampler import Sampler, Trajectory
 from convoy_workloads.engines.spotlight.workers import state_of, walk_of
@@ -109,16 +110,26 @@ def test_log_probabilities_are_those_of_the_noise() -> None:
     policy, size = point_policy()
     sampler = Sampler(STEPS, 0.35, size)
     (walk,) = sampler.resume(policy, 0, [sampler.start(key(1))])
-    drawn = draw(key(1), STEPS, size)[1:]
+    drawn = step_noise(key(1), STEPS, size)
     assert walk.log_probs == pytest.approx(-(drawn**2).sum(axis=1) / 2, rel=1e-3)
 
 
 def test_noise_depends_on_each_part_of_the_key_and_not_on_the_number_of_steps() -> None:
-    one = draw(NoiseKey("job", 1, 2, (3,)), 4, 5)
-    assert (draw(NoiseKey("job", 1, 2, (3,)), 2, 5) == one[:3]).all()
+    one = NoiseKey("job", 1, 2, (3,))
+    start, steps = start_noise(one, 5), step_noise(one, 4, 5)
+    assert (step_noise(one, 2, 5) == steps[:2]).all()
     for other in (NoiseKey("j", 1, 2, (3,)), NoiseKey("job", 2, 2, (3,)), NoiseKey("job", 1, 3, (3,))):
-        assert (draw(other, 4, 5)[0] != one[0]).all()
-    steps = draw(NoiseKey("job", 1, 2, (4,)), 4, 5)
-    assert (steps[0] == one[0]).all() and (steps[1:] != one[1:]).all()
-    many = draw(NoiseKey("job", 1, 2, (3,)), 2000, 5)
+        assert (start_noise(other, 5) != start).all()
+    other = NoiseKey("job", 1, 2, (4,))
+    assert (start_noise(other, 5) == start).all() and (step_noise(other, 4, 5) != steps).all()
+    many = step_noise(one, 2000, 5)
     assert abs(many.mean()) < 0.05 and abs(many.std() - 1) < 0.05 and many.dtype == np.float32
+
+
+def test_noise_is_that_of_a_generator_with_the_key() -> None:
+    one = NoiseKey("job", 1, 2, (3,))
+    text = repr((one.job, one.prompt, one.walk)).encode()
+    cipher = int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "little")
+    bits = np.random.Philox(key=cipher, counter=1 << 192)
+    wanted = np.random.Generator(bits).standard_normal((4, 5), np.float32)
+    assert (step_noise(one, 4, 5) == wanted).all()

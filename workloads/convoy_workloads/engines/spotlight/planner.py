@@ -12,6 +12,7 @@ seeds of the prompt in this iteration, and N that of all prompts.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ PRIOR = (0.5, 1.5)
 BONUS = 0.02
 
 
+@functools.cache
 def contrast(good: int, bad: int, size: int) -> float:
     """Return the largest standard deviation in a group of `size` samples, of rewards that are 1 or 0."""
     fewest, most = max(0, size - bad), min(good, size)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from convoy_workloads.engines.spotlight.learning.noise import Floats, NoiseKey, draw
+from convoy_workloads.engines.spotlight.learning.noise import Floats, NoiseKey, start_noise, step_noise
 from convoy_workloads.engines.spotlight.learning.policy import Policy
 
 TILE = 16
@@ -65,8 +65,8 @@ class Sampler:
 
     def start(self, key: NoiseKey) -> Trajectory:
         """Return a walk without a step."""
-        latent = draw(key, 0, self.size)
-        return Trajectory(key, latent, np.zeros(0, np.float32), ())
+        latent = start_noise(key, self.size)
+        return Trajectory(key, latent[None], np.zeros(0, np.float32), ())
 
     @torch.no_grad()
     def resume(
@@ -85,14 +85,14 @@ class Sampler:
         log_probs = np.zeros((len(chosen), last), np.float32)
         for row, walk in enumerate(chosen):
             path[row, : walk.step + 1], log_probs[row, : walk.step] = walk.path, walk.log_probs
-        noise = np.stack([draw(walk.key, last, self.size) for walk in chosen])
+        noise = np.stack([step_noise(walk.key, last, self.size) for walk in chosen])
         prompts = torch.tensor([walk.key.prompt for walk in chosen])
         for step in range(int(started.min()), last):
             rows = np.flatnonzero(started <= step)
             points = torch.from_numpy(path[rows, step])
             times = torch.full((len(rows),), self.time(step))
             mean = self.means(_padded(policy, points, times, prompts[rows]), points, times)
-            after = mean + self.deviation * torch.from_numpy(noise[rows, step + 1])
+            after = mean + self.deviation * torch.from_numpy(noise[rows, step])
             path[rows, step + 1] = after.numpy()
             log_probs[rows, step] = self.log_prob(mean, after).numpy()
         found = list(walks)
