@@ -51,10 +51,15 @@ NOT_RUN = {
     ("docs/engines/fmplex.md", "convoy run"): "serves until Ctrl-C",
     ("docs/engines/fmplex.md", "kubectl exec fmplex-server-0-0"): "needs the ServingJob of the example",
     ("docs/engines/sklearn.md", "mkdir -p model"): "serves until Ctrl-C, and writes a model",
+    ("docs/engines/orchestration.md", "convoy run"): "takes 20 minutes, and writes a folder",
+    ("docs/engines/spotlight.md", "convoy run"): "takes minutes",
+    ("docs/spotpool.md", "convoy spot requests JOB"): "needs a job of spotlight that has succeeded",
     ("docs/trainingjob.md", "kubectl wait"): "waits for the end of a training job",
     ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "restarts all agents",
 }
-"""Page and first words of a block, and the reason why no test runs the block. All were run by hand."""
+"""Page and first words of a block, and the reason why no test runs the block. Run the block by hand when you
+add or change it.
+"""
 _WORD = re.compile(r"\b(?:JOB|SOURCE|NODE|NAMESPACE|NAME|POD|ADDRESS|ENGINE|R)\b")
 
 

@@ -43,11 +43,27 @@ def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
         "metadata": {"name": NAME},
         "spec": {"s3": {"bucket": "none", "credentialsSecret": "none"}, "allowedNamespaces": ["*"]},
     }
+    pool = {
+        "apiVersion": API_VERSION,
+        "kind": "SpotPool",
+        "metadata": {"name": NAME},
+        "spec": {
+            "selector": {"matchLabels": {"convoy.dev/capacity": "none"}},
+            "maxNodes": 1,
+            "allowedNamespaces": [namespace],
+            "price": {"onDemandPerHour": 1.0, "spot": {"perHour": 0.3}},
+        },
+    }
     with ExitStack() as stack:
         stack.enter_context(policy(cluster, NAME, {"mode": "Observe"}))
         stack.enter_context(sweep(cluster, NAME, selector={}, tiers=["L0"]))
         stack.callback(cluster.kubectl, "delete", "checkpointstore", NAME)
         cluster.kubectl("apply", "-f", "-", text=json.dumps(store))
+        stack.callback(cluster.kubectl, "delete", "spotpool", NAME)
+        cluster.kubectl("apply", "-f", "-", text=json.dumps(pool))
+        # The page about prices shows a ConfigMap with prices.
+        stack.callback(cluster.kubectl, "-n", NAMESPACE, "delete", "configmap", NAME)
+        cluster.kubectl("-n", NAMESPACE, "create", "configmap", NAME)
         stack.callback(jobs.delete_all)
         jobs.create("gpt", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=memory())
         jobs.wait(lambda: jobs.status("gpt").get("checkpoint", {}).get("step"), 120, "a checkpoint")
