@@ -157,7 +157,8 @@ def _step(row: list[str], line: int, before: list[Step]) -> tuple[Step, TracePro
     if time is None:
         return nothing, TraceProblem(line, f"{row[0]!r} is no time: use RFC 3339 or Unix seconds")
     if before and time <= before[-1][0]:
-        return nothing, TraceProblem(line, f"time {row[0].strip()} is not after the time of the row before")
+        problem = f"time {row[0].strip()} is not after the time of the row before: sort the rows by time"
+        return nothing, TraceProblem(line, problem)
     if not price:
         return (time, None), TraceProblem(line, "the row has no price", gap=True)
     value = _number(price)

@@ -20,8 +20,10 @@ COMPUTE_PATH = "/metadata/instance/compute?api-version=2021-02-01"
 KINDS: Mapping[str, NoticeKind] = {"Preempt": NoticeKind.PREEMPTION, "Terminate": NoticeKind.REMOVAL}
 """Kinds of the events that end a machine. Others only pause or restart the machine."""
 STATUSES = ("Scheduled", "Started")
-MAX_EVENTS = 64
-"""Maximum number of events and of machines of one event that are read; further ones are left out."""
+MAX_OTHERS = 256
+"""Maximum number of notices about other machines. All machines of a placement group, at most 100, may be
+evicted at once.
+"""
 
 
 class AzureScheduledEvents:
@@ -39,9 +41,13 @@ class AzureScheduledEvents:
         if not isinstance(events, list):
             raise SourceError(f"{EVENTS_PATH}: Events is not a list")
         found = Findings()
-        for event in events[:MAX_EVENTS]:
+        others: list[Finding] = []
+        for event in events:
             with found.part() as part:
-                part.extend(self._of_event(event))
+                for one in self._of_event(event):
+                    (others if one.provider_id else part).append(one)
+        with found.part() as part:
+            part.extend(others[:MAX_OTHERS])
         return found.all()
 
     def _of_event(self, event: Any) -> Iterator[Finding]:
@@ -52,7 +58,7 @@ class AzureScheduledEvents:
             return
         start = event.get("NotBefore")
         deadline = unix_seconds(start, "NotBefore") if start else 0.0
-        for name in resources[:MAX_EVENTS]:
+        for name in resources:
             if name == self._name:
                 yield Finding(kind, deadline)
             elif other := self._provider_id(str(name)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from convoy_agents.spot import endpoint
 from convoy_agents.spot.aws import ACTION_PATH, REBALANCE_PATH, TOKEN_PATH, Ec2Metadata
-from convoy_agents.spot.azure import COMPUTE_PATH, EVENTS_PATH, AzureScheduledEvents
+from convoy_agents.spot.azure import COMPUTE_PATH, EVENTS_PATH, MAX_OTHERS, AzureScheduledEvents
 from convoy_agents.spot.endpoint import Endpoint
 from convoy_agents.spot.fake import fake_source
 from convoy_agents.spot.gcp import MAINTENANCE_PATH, PREEMPTED_PATH, ComputeEngineMetadata
@@ -112,6 +113,35 @@ async def test_azure_reports_its_own_machine_and_others_of_the_scale_set() -> No
         assert "Metadata: true" in server.requests[0]
 
 
+async def test_azure_may_evict_all_machines_of_a_placement_group_at_once() -> None:
+    def event(name: str, **more: str) -> dict[str, object]:
+        text = "x" * 500
+        return {
+            "EventType": "Preempt",
+            "Resources": [name],
+            "EventStatus": "Started",
+            "Description": text,
+            **more,
+        }
+
+    events = [event(f"set_{number}") for number in range(100, 200)]
+    events += [event("set_3"), event("other_1")]
+    pages = {
+        ("GET", COMPUTE_PATH): COMPUTE,
+        ("GET", EVENTS_PATH): page(json.dumps({"Events": events}).encode()),
+    }
+    async with serving(pages) as (server, where):
+        source = AzureScheduledEvents(where)
+        own, *others = await source.poll()
+        assert own == Finding()
+        assert len(others) == len({one.provider_id for one in others}) == 100
+        many = event("set_3", EventId="x") | {"Resources": [f"set_{number}" for number in range(1000)]}
+        server.pages["GET", EVENTS_PATH] = page(json.dumps({"Events": [many]}).encode())
+        own, *others = await source.poll()
+        assert own == Finding()
+        assert len(others) == MAX_OTHERS
+
+
 async def test_a_part_that_fails_hides_no_notice_in_another_part() -> None:
     failed = page(b"", "503 Service Unavailable")
     pages: Pages = {TOKEN: page(b"t"), ("GET", ACTION_PATH): page(ACTION), ("GET", REBALANCE_PATH): failed}
@@ -147,7 +177,7 @@ async def test_a_part_that_fails_hides_no_notice_in_another_part() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 70_000,
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 270_000,
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 20_000,
     ],
 )
