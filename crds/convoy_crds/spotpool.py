@@ -164,11 +164,16 @@ class Fallback(Model):
 
     on_demand_selector: NodeSelector
     """On-demand nodes that the pool may use. They count only while they run pods of the pool."""
+    spot_below: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
+    """Number of spot nodes below which pods are placed on on-demand nodes. Only spot nodes count that are
+    ready and may get pods. If the jobs' pods need fewer nodes, that number counts instead. With 1, pods are
+    placed there only while there is no such spot node.
+    """
     after: Duration = "2m"
-    """Time without a ready spot node after which pods are placed on on-demand nodes."""
+    """Time with fewer spot nodes than `spotBelow` after which pods are placed on on-demand nodes."""
     minimum_stay: Duration = "10m"
     """Minimum time for which pods are placed on on-demand nodes. After it, the pool returns to spot nodes as
-    soon as one is ready.
+    soon as `spotBelow` of them are ready, or a ready one has room.
     """
     probe: bool = False
     """True: if no spot node is ready after the minimum stay, one pod is evicted and placed on spot nodes, so
@@ -211,6 +216,12 @@ class SpotPoolSpec(Model):
             "!(" + _EMPTY.format("selector") + ")",
             "selector must select by at least one label: an empty selector selects every node",
             ".selector",
+        ),
+        Rule(
+            "!has(self.fallback) || !has(self.fallback.spotBelow) || "
+            "self.fallback.spotBelow <= self.maxNodes",
+            "fallback.spotBelow must not exceed maxNodes",
+            ".fallback.spotBelow",
         ),
         ALLOWED_NAMESPACES_RULE,
     )

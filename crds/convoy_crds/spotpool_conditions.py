@@ -56,6 +56,7 @@ SPOTPOOL_CONDITIONS: tuple[ConditionDoc, ...] = (
             Reasons.SPOT_IN_USE,
             Reasons.AWAITING_SPOT_NODE,
             Reasons.NO_SPOT_NODE,
+            Reasons.TOO_FEW_SPOT_NODES,
             Reasons.INTERRUPTED_TOO_OFTEN,
             Reasons.ON_DEMAND_STAY,
         ),

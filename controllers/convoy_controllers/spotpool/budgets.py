@@ -43,6 +43,13 @@ def namespace_budgets(budget: SpotBudget, cost: SpotCost) -> Mapping[str, Spent]
     }
 
 
-def affordable_nodes(budget: SpotBudget, price: float) -> int | None:
-    """Return the number of nodes that `budget.maxSpendPerHour` allows at `price`; None without a limit."""
-    return None if budget.max_spend_per_hour is None else int(budget.max_spend_per_hour / price + ROUNDING)
+def affordable_nodes(budget: SpotBudget, price: float, used: int = 0, used_price: float = 0.0) -> int | None:
+    """Return the number of nodes that `budget.maxSpendPerHour` allows; None without a limit. `used` of them
+    cost `used_price`, and the others `price`.
+    """
+    limit = budget.max_spend_per_hour
+    if limit is None:
+        return None
+    if used * used_price > limit + ROUNDING:
+        return int(limit / used_price + ROUNDING)
+    return used + int((limit - used * used_price) / price + ROUNDING)

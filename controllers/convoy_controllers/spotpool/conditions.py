@@ -98,7 +98,7 @@ def _budget(status: SpotPoolStatus, found: Findings) -> Finding:
 
 def _available(found: Findings) -> Finding:
     choice = found.choice
-    holds = choice.mode is CapacityMode.SPOT and choice.short_since is None
+    holds = choice.mode is CapacityMode.SPOT and choice.reason is Reasons.SPOT_IN_USE and not choice.probe
     return holds, choice.reason, choice.message
 
 

@@ -6,10 +6,12 @@ no taint stays on a node by mistake.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from convoy_controllers.cached import Node
 from convoy_controllers.children import Event, EvictPod
 from convoy_controllers.plan import Plan
 from convoy_controllers.spotpool import (
@@ -74,7 +76,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     usable = capacity.usable(observed.nodes, noticed.notices, pool.spec)
     spent = budgets.pool_budget(pool.spec.budget, status.cost)
     wanted = 0 if spent is not None else _wanted(observed, status)
-    choice = capacity.choose(status, pool.spec, len(usable), wanted, now)
+    counts = _spot_node_counts(observed, usable, wanted, status.price.per_hour)
+    choice = capacity.choose(status, pool.spec.fallback, counts, wanted, now)
     status.grants = _grants(observed, status, choice, spent, schedule)
     status.mode, status.mode_since = choice.mode, choice.since
     status.internal.short_since = choice.short_since
@@ -151,6 +154,17 @@ def _wanted(observed: Observed, status: SpotPoolStatus) -> int:
     )
 
 
+def _spot_node_counts(
+    observed: Observed, usable: Sequence[Node], wanted: int, price: float
+) -> capacity.SpotNodeCounts:
+    spec = observed.pool.spec
+    most, _ = grants.limits(observed.pool, budgets.affordable_nodes(spec.budget, price))
+    names = {node.name for node in usable}
+    used = sum(pod.node in names for pod in observed.pods)
+    needed = math.ceil(min(wanted, most) / spec.pods_per_node)
+    return capacity.SpotNodeCounts(len(usable), needed, room=used < len(usable) * spec.pods_per_node)
+
+
 def _grants(
     observed: Observed,
     status: SpotPoolStatus,
@@ -159,8 +173,13 @@ def _grants(
     schedule: PriceSchedule,
 ) -> list[Grant]:
     pool = observed.pool
-    price = status.price.per_hour if choice.spot else schedule.on_demand
-    affordable = budgets.affordable_nodes(pool.spec.budget, price)
+    budget, spot_price = pool.spec.budget, status.price.per_hour
+    if choice.spot:
+        affordable = budgets.affordable_nodes(budget, spot_price)
+    else:
+        # Pods on spot nodes stay there, so only the further nodes cost the on-demand price.
+        used = len({pod.node for pod in observed.pods} & {node.name for node in observed.nodes})
+        affordable = budgets.affordable_nodes(budget, schedule.on_demand, used, spot_price)
     most, field = grants.limits(pool, affordable)
     namespaces = budgets.namespace_budgets(pool.spec.budget, status.cost)
     within = grants.Limits(most, field, choice.mode, spent, namespaces)

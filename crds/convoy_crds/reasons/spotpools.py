@@ -73,6 +73,12 @@ class SpotPoolReasons:
         "no spot node could get pods for spec.fallback.after={after}, so pods are placed on on-demand nodes",
         warning=True,
     )
+    TOO_FEW_SPOT_NODES = Reason(
+        "TooFewSpotNodes",
+        "for spec.fallback.after={after} only {ready} spot nodes could get pods, and {enough} are needed "
+        "(spec.fallback.spotBelow={below}), so further pods are placed on on-demand nodes",
+        warning=True,
+    )
     INTERRUPTED_TOO_OFTEN = Reason(
         "InterruptedTooOften",
         "{count} preemptions within an hour, more than spec.fallback.maxInterruptionsPerHour={limit}; pods "
@@ -81,8 +87,8 @@ class SpotPoolReasons:
     )
     ON_DEMAND_STAY = Reason(
         "OnDemandStay",
-        "pods are placed on on-demand nodes until spec.fallback.minimumStay={stay} is over and a spot node "
-        "is ready; {ready} are ready",
+        "pods are placed on on-demand nodes until spec.fallback.minimumStay={stay} is over and {enough} spot "
+        "nodes are ready, or one has room; {ready} are ready",
     )
     NOTICES_RELIABLE = Reason("NoticesReliable", "no notice has proved wrong lately")
     SOURCE_NOT_POLLED = Reason(

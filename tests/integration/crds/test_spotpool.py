@@ -11,9 +11,11 @@ from convoy.cli.rules import broken_rules
 from convoy_controllers.resources import SPOT_POOLS
 from convoy_crds import spotpool, trainingjob
 from convoy_crds.spotpool import SpotPool
+from convoy_crds.spotpool_status import MAX_NODES
 from convoy_crds.trainingjob import TrainingJob
 
 POOLS = SPOT_POOLS.path()
+FALLBACK = {"onDemandSelector": {"matchLabels": {"capacity": "on-demand"}}}
 PRICE = {"onDemandPerHour": 1.0, "spot": {"perHour": 0.3}}
 EARLY, LATE = (
     {"from": "2026-01-01T00:00:00Z", "perHour": 1},
@@ -57,6 +59,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "must select by at least one label",
     ),
     (
+        pool(fallback={**FALLBACK, "spotBelow": 3}, maxNodes=2),
+        "spec.fallback.spotBelow",
+        "must not exceed maxNodes",
+    ),
+    (
         pool(tolerations=[{"key": "convoy.dev/spot-notice"}]),
         "spec.tolerations[0].key",
         "must not tolerate taints of Convoy",
@@ -73,6 +80,11 @@ TYPES: list[tuple[dict[str, Any], str]] = [
     (priced(steps=[EARLY, EARLY]), "Duplicate value"),
     (priced(steps=[{"from": "soon", "perHour": 1}]), "spec.price.spot.steps[0].from"),
     (priced(perHour=0), "spec.price.spot.perHour"),
+    (pool(fallback={**FALLBACK, "spotBelow": 0}), "spec.fallback.spotBelow"),
+    (
+        pool(fallback={**FALLBACK, "maxInterruptionsPerHour": MAX_NODES + 1}),
+        "spec.fallback.maxInterruptionsPerHour",
+    ),
     (priced(perHour=-1), "spec.price.spot.perHour"),
     (priced(perHour="cheap"), "spec.price.spot.perHour"),
     (pool(price={"spot": {"perHour": 1}}), "spec.price.onDemandPerHour: Required value"),
@@ -97,8 +109,9 @@ VALID: list[dict[str, Any]] = [
             "onDemandSelector": {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
             "after": "1s",
             "minimumStay": "1h",
-            "maxInterruptionsPerHour": 3,
+            "maxInterruptionsPerHour": MAX_NODES,
             "probe": True,
+            "spotBelow": 2,
         },
     ),
     {**priced(steps=[LATE, EARLY]), "metadata": {"name": "steps"}},

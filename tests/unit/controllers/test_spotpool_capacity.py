@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.controllers.spot_cluster import ON_DEMAND_LABELS, SpotCluster, make_pool
 
-from convoy_crds.spotpool_status import CapacityMode
+from convoy_crds.spotpool_status import MAX_NODES, CapacityMode
 
 SPOT, ON_DEMAND = CapacityMode.SPOT, CapacityMode.ON_DEMAND
 
@@ -167,6 +167,146 @@ def test_a_probe_moves_one_pod_so_that_an_autoscaler_makes_a_node(probe: bool, e
     cluster.wait(70)
     assert cluster.evicted == evicted
     assert cluster.status.mode is ON_DEMAND
+
+
+@pytest.mark.parametrize(
+    ("below", "wanted", "per_node", "ready", "mode"),
+    [
+        (1, 4, 1, 1, SPOT),
+        (1, 4, 1, 0, ON_DEMAND),
+        (4, 4, 1, 3, ON_DEMAND),
+        (4, 4, 1, 4, SPOT),
+        (8, 4, 1, 4, SPOT),  # the pods need no more nodes
+        (8, 4, 1, 3, ON_DEMAND),
+        (3, 8, 1, 3, SPOT),
+        (3, 8, 1, 2, ON_DEMAND),
+        (8, 8, 4, 2, SPOT),  # two nodes have room for eight pods
+        (8, 9, 4, 2, ON_DEMAND),
+        (8, 20, 1, 7, ON_DEMAND),
+        (8, 20, 1, 8, SPOT),  # maxNodes
+    ],
+)
+def test_too_few_spot_nodes_make_the_pool_fall_back(
+    below: int, wanted: int, per_node: int, ready: int, mode: CapacityMode
+) -> None:
+    cluster = with_fallback(spotBelow=below)
+    cluster.pool.spec.pods_per_node = per_node
+    cluster.claims.clear()
+    cluster.claim(wanted)
+    for number in range(ready):
+        cluster.add_node(f"spot-{number}")
+        cluster.add_pod(f"pod-{number}", f"spot-{number}")
+    cluster.wait(110)
+    assert cluster.status.mode is SPOT
+    cluster.wait(20)
+    assert cluster.status.mode is mode
+    assert not cluster.evicted, "pods on spot nodes stay"
+    if mode is ON_DEMAND:
+        assert ("TooFewSpotNodes" if ready else "NoSpotNode") in cluster.events
+
+
+def test_on_demand_nodes_top_up_until_there_is_room_on_spot_nodes() -> None:
+    cluster = with_fallback(spotBelow=8, after="1m", minimumStay="5m")
+    cluster.claims.clear()
+    cluster.claim(4)
+    for number in range(2):
+        cluster.add_node(f"spot-{number}")
+        cluster.add_pod(f"pod-{number}", f"spot-{number}")
+    cluster.wait(70)
+    assert cluster.status.mode is ON_DEMAND
+    for number in (2, 3):
+        cluster.add_node(f"expensive-{number}", spot=False)
+        cluster.add_pod(f"pod-{number}", f"expensive-{number}")
+    cluster.wait(3600, tick=60)
+    assert cluster.status.mode is ON_DEMAND, "no spot node has room"
+    assert cluster.condition("SpotAvailable") == ("False", "OnDemandStay")
+    cluster.add_node("spot-2")
+    cluster.step()
+    assert (cluster.status.mode, cluster.evicted) == (SPOT, ["pod-3"])
+    cluster.add_pod("pod-3", "spot-2")
+    cluster.wait(50)
+    assert cluster.status.mode is SPOT
+    cluster.wait(20)
+    assert cluster.status.mode is ON_DEMAND, "three of four nodes are still too few"
+    assert cluster.evicted == ["pod-3"]
+    cluster.add_node("spot-3")
+    cluster.wait(310)
+    assert (cluster.status.mode, cluster.evicted) == (SPOT, ["pod-3", "pod-2"])
+
+
+def test_a_shortage_that_ends_in_time_causes_no_fall_back() -> None:
+    cluster = with_fallback(spotBelow=2)
+    cluster.add_node("a")
+    cluster.wait(110)
+    cluster.add_node("b")
+    cluster.wait(20)
+    cluster.change("b", ready=False)
+    cluster.wait(110)
+    assert cluster.status.mode is SPOT
+    cluster.wait(20)
+    assert cluster.status.mode is ON_DEMAND
+
+
+def test_a_probe_asks_for_each_missing_spot_node() -> None:
+    cluster = with_fallback(spotBelow=2, after="1s", minimumStay="1m", probe=True)
+    cluster.add_node("a")
+    cluster.add_pod("pod-0", "a")
+    cluster.wait(20)
+    cluster.add_node("expensive", spot=False)
+    cluster.add_pod("pod-1", "expensive")
+    cluster.wait(70)
+    assert cluster.evicted == ["pod-1"]
+
+
+@pytest.mark.parametrize(
+    ("spend", "pods"),
+    [
+        (1.5, 3),  # two spot nodes cost 0.5, and one on-demand node 1.0
+        (2.4, 3),
+        (2.5, 4),
+        (0.6, 2),
+        (0.3, 1),
+    ],
+)
+def test_the_hourly_budget_counts_spot_nodes_at_their_price_after_a_fall_back(
+    spend: float, pods: int
+) -> None:
+    fallback = {"onDemandSelector": {"matchLabels": ON_DEMAND_LABELS}, "spotBelow": 4, "after": "1s"}
+    cluster = SpotCluster(pool=make_pool(fallback=fallback))
+    cluster.claim(4)
+    for number in range(2):
+        cluster.add_node(f"spot-{number}")
+        cluster.add_pod(f"pod-{number}", f"spot-{number}")
+    cluster.wait(20)
+    assert cluster.status.mode is ON_DEMAND
+    cluster.pool.spec.budget.max_spend_per_hour = spend
+    cluster.step()
+    assert cluster.status.grants[0].pods == pods
+
+
+def test_a_budget_for_few_spot_nodes_causes_no_fall_back() -> None:
+    cluster = with_fallback(spotBelow=8)
+    cluster.claims.clear()
+    cluster.claim(8)
+    cluster.pool.spec.budget.max_spend_per_hour = 0.5
+    for number in range(2):
+        cluster.add_node(f"spot-{number}")
+    cluster.wait(600)
+    assert cluster.status.mode is SPOT
+
+
+@pytest.mark.parametrize(("losses", "mode"), [(MAX_NODES, SPOT), (MAX_NODES + 1, ON_DEMAND)])
+def test_the_largest_limit_of_interruptions_can_be_exceeded(losses: int, mode: CapacityMode) -> None:
+    cluster = with_fallback(maxInterruptionsPerHour=MAX_NODES)
+    for part in (losses // 2, losses - losses // 2):
+        for number in range(part):
+            cluster.add_node(f"spot-{number}")
+        cluster.step()
+        for number in range(part):
+            cluster.remove_node(f"spot-{number}")
+        cluster.step()
+    assert cluster.status.preemptions.total == losses
+    assert cluster.status.mode is mode
 
 
 def test_on_demand_nodes_cost_while_they_run_pods_of_the_pool() -> None:

@@ -44,6 +44,26 @@ def test_the_pool_falls_back_after_its_wait_and_returns_after_its_stay() -> None
     assert found["residual"] == 0.0
 
 
+def test_on_demand_nodes_top_up_missing_spot_nodes() -> None:
+    counts = [(0.0, 2), (600.0, 1), (1800.0, 2)]
+    rules = {"after": "5m", "minimumStay": "10m"}
+    plain = figures(counts, fallback=rules, surrenderSeconds=0)
+    assert plain["switches"] == 0.0
+    assert plain["usefulNodeHours"] == pytest.approx((2 * 3600 - 1200) / 3600)
+    # One spot node from 600 to 1800: an on-demand node from 900, and back at 1800.
+    found = figures(counts, fallback={**rules, "spotBelow": 2}, surrenderSeconds=0)
+    assert found["switches"] == 2.0
+    assert found["usefulNodeHours"] == pytest.approx((2 * 3600 - 300) / 3600)
+    assert found["cost"] == pytest.approx((2 * 3600 - 1200 + 10 * 900) / 3600)
+
+
+@pytest.mark.parametrize(("losses", "switches"), [(100, 0.0), (101, 1.0)])
+def test_a_limit_of_many_interruptions_can_be_exceeded(losses: int, switches: float) -> None:
+    rules = {"maxInterruptionsPerHour": 100, "minimumStay": "2h"}
+    found = figures([(0.0, 200), (600.0, 200 - losses)], nodes=200, fallback=rules)
+    assert found["switches"] == switches
+
+
 def test_many_interruptions_move_new_workers_to_on_demand_nodes_at_once() -> None:
     counts = [(0.0, 2), (600.0, 1), (601.0, 2), (1200.0, 1), (1201.0, 2)]
     calm = figures(counts, fallback={"maxInterruptionsPerHour": 5})

@@ -49,7 +49,10 @@ def simulate(
     commit: Annotated[float, typer.Option(help="Seconds between saves of a worker.")] = 60.0,
     spot_price: Annotated[float, typer.Option(help="Price of a spot node per hour.")] = 0.27,
     on_demand_price: Annotated[float, typer.Option(help="Price of an on-demand node per hour.")] = 1.0,
-    after: Annotated[str, typer.Option(help="Wait without spot nodes until the fall-back.")] = "2m",
+    spot_below: Annotated[
+        int, typer.Option(help="Ready spot nodes below which the pool falls back to on-demand nodes.")
+    ] = 1,
+    after: Annotated[str, typer.Option(help="Wait with too few spot nodes until the fall-back.")] = "2m",
     minimum_stay: Annotated[str, typer.Option(help="Minimum time on on-demand nodes.")] = "10m",
     max_interruptions: Annotated[
         int | None, typer.Option(help="Losses within an hour above which the pool falls back at once.")
@@ -78,6 +81,7 @@ def simulate(
         "spotPrice": spot_price,
         "onDemandPrice": on_demand_price,
         "fallback": {
+            "spotBelow": spot_below,
             "after": after,
             "minimumStay": minimum_stay,
             "maxInterruptionsPerHour": max_interruptions,

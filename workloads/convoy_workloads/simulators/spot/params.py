@@ -31,8 +31,10 @@ class Policy(StrEnum):
 class FallbackRules(Model):
     """The rules of a SpotPool's `spec.fallback`."""
 
+    spot_below: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
+    """Number of ready spot nodes below which workers are placed on on-demand nodes."""
     after: Duration = "2m"
-    """Time without a ready spot node after which workers are placed on on-demand nodes."""
+    """Time with fewer ready spot nodes than `spotBelow` after which workers are placed on on-demand nodes."""
     minimum_stay: Duration = "10m"
     """Minimum time for which workers are placed on on-demand nodes."""
     max_interruptions_per_hour: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None

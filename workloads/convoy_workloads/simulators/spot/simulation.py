@@ -6,10 +6,10 @@ import heapq
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from convoy_controllers.spotpool.capacity import choose
+from convoy_controllers.spotpool.capacity import SpotNodeCounts, choose
 from convoy_crds.perturbations import PerturbationKind
-from convoy_crds.spotpool import Fallback, SpotPoolSpec
-from convoy_crds.spotpool_status import MAX_SAMPLES, CapacityMode, SpotPoolStatus
+from convoy_crds.spotpool import Fallback
+from convoy_crds.spotpool_status import MAX_NODES, CapacityMode, SpotPoolStatus
 from convoy_workloads.simulators.perturbation import Perturbation, magnitude_at
 from convoy_workloads.simulators.simulator import Outcome
 from convoy_workloads.simulators.spot import capacity
@@ -66,7 +66,7 @@ class _Loop:
         self._events: list[_Event] = []
         self._order = 0
         self._tick_at: float | None = None
-        self._spec = _spec(params)
+        self._fallback = Fallback.model_validate({**params.fallback.to_dict(), "onDemandSelector": _SELECTOR})
         self._status = SpotPoolStatus()
         self._losses = 0
         self._switches = 0
@@ -120,7 +120,9 @@ class _Loop:
         """Return True if workers are placed on spot nodes, by the policy."""
         if self._params.policy is not Policy.POOL:
             return self._params.policy is Policy.SPOT_ONLY
-        choice = choose(self._status, self._spec, self._fleet.ready, self._params.nodes, _moment(at))
+        fleet, wanted = self._fleet, self._params.nodes
+        counts = SpotNodeCounts(fleet.ready, wanted, room=fleet.free > 0)
+        choice = choose(self._status, self._fallback, counts, wanted, _moment(at))
         if choice.mode is not self._status.mode:
             self._switches += 1
         self._status.mode, self._status.mode_since = choice.mode, choice.since
@@ -134,8 +136,8 @@ class _Loop:
     def _count_losses(self, count: int, at: float) -> None:
         self._losses += count
         if count and self._params.policy is Policy.POOL:
-            kept = [*self._status.internal.interruptions, *[_moment(at)] * min(count, MAX_SAMPLES)]
-            self._status.internal.interruptions = kept[-MAX_SAMPLES:]
+            kept = [*self._status.internal.interruptions, *[_moment(at)] * count]
+            self._status.internal.interruptions = kept[-MAX_NODES - 1 :]
 
     def _boot_seconds(self, at: float) -> float:
         extra = magnitude_at(self._perturbation, PerturbationKind.BOOT_DELAY, at, 0.0)
@@ -179,12 +181,6 @@ def _achieved(trace: SpotTrace, perturbation: Perturbation | None) -> float | No
     if perturbation.kind is PerturbationKind.SPOT_TRACE:
         return capacity.achieved(trace, perturbation)
     return perturbation.magnitude if perturbation.start < trace.seconds else None
-
-
-def _spec(params: Params) -> SpotPoolSpec:
-    """Return the spec of the SpotPool that decides."""
-    fallback = Fallback.model_validate({**params.fallback.to_dict(), "onDemandSelector": _SELECTOR})
-    return SpotPoolSpec.model_construct(fallback=fallback)
 
 
 def _moment(at: float) -> datetime:
