@@ -166,7 +166,9 @@ class NodeNotices:
             yield replace(one.notice, node_name=reporter, provider_id=own.provider_id)
 
     def _drained(self, reporter: str, one: _Recorded) -> Iterator[Notice]:
-        """Yield the notice about each node that a program named, and that runs a pod of the same job."""
+        """Yield the notice about each node that a program named, and that runs pods of the same job alone. A
+        program must not drain the pods of another job.
+        """
         pod = self._cache.pods.by_uid(one.pod_uid)
         key = self._cache.job_key(pod) if pod is not None and pod.view.node == reporter else None
         if key is None:
@@ -179,7 +181,8 @@ class NodeNotices:
             }
         ):
             node: Node | None = self._cache.nodes.get("", name)
-            if node is not None:
+            jobs = {self._cache.job_key(other) for other in self._cache.members_on(name)}
+            if node is not None and jobs == {key}:
                 yield replace(
                     one.notice,
                     node_name=name,

@@ -7,7 +7,7 @@ from typing import Any
 from tests.unit.operator.hub_agents import AgentsHarness
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.resources import SPOT_POOLS
+from convoy_controllers.resources import SPOT_POOLS, TRAINING_JOBS
 from convoy_controllers.spotpool.notice import UNJOINED
 from convoy_crds.spotpool import KIND
 from convoy_crds.spotpool_status import NoticeKind, NoticeSource
@@ -99,6 +99,42 @@ class TestNotices(AgentsHarness):
         ):
             self.report("n0", source, **more)
             assert not self.hub.reader.notices(), (source, more)
+
+    def add_worker(self, job: str, name: str, node: str, ip: str) -> None:
+        """Add a job, and one of its pods on a node."""
+        self.cache.upsert(
+            TRAINING_JOBS,
+            {"metadata": {"name": job, "namespace": "ns", "uid": f"uid-{job}", "resourceVersion": "1"}},
+        )
+        owner = {"uid": f"uid-{job}", "controller": True}
+        raw = {
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "uid": name,
+                "resourceVersion": "1",
+                "labels": {"convoy.dev/job": job},
+                "ownerReferences": [owner],
+            },
+            "spec": {"nodeName": node},
+            "status": {"podIP": ip},
+        }
+        self.cache.pods.upsert(views.pod(raw))
+
+    def test_a_program_reports_nodes_that_run_its_job_alone(self) -> None:
+        for node in ("n0", "n1"):
+            self.add_node(node)
+        self.add_worker("mine", "driver", "n0", "10.0.0.1")
+        self.add_worker("mine", "worker", "n1", "10.0.0.2")
+        self.report("n1", "Ray", pod_uid="driver", node="n1")
+        assert not self.hub.reader.notices(), "the pod is on another node than the agent"
+        self.hub.notices.drop_node("n1")
+        for named in ("n1", "10.0.0.2"):
+            self.report("n0", "Ray", pod_uid="driver", node=named, deadline_unix_ms=1_000_030_000)
+            (found,) = self.hub.reader.notices()["n1"]
+            assert (found.node_uid, found.deadline) == ("uid-n1", 1_000_030.0)
+        self.add_worker("other", "neighbour", "n1", "10.0.0.3")
+        assert not self.hub.reader.notices(), "the report would drain another job's pod"
 
     def test_a_machine_that_has_not_joined_is_kept_for_an_hour(self) -> None:
         self.add_node("n0")
