@@ -15,7 +15,7 @@ from convoy_workloads.engines.orchestration.work import mapping
 from e2e.bench.kit.options import require_known
 from e2e.bench.kit.parts import measure_parts
 from e2e.bench.spotlight.parts import PARTS, SIZES, Study
-from e2e.bench.spotlight.runs import Store
+from e2e.bench.spotlight.runs import OtherCode, Store
 from e2e.cluster.progress import Progress
 
 BENCH = PartedBench("spotlight", "make bench-spotlight", tuple(PARTS))
@@ -46,8 +46,12 @@ def run(
     """
     require_known(only, PARTS)
     full = size is SizeName.FULL
+    try:
+        store = Store(RUNS if full else None)
+    except OtherCode as error:
+        sys.exit(str(error))
     with mapping(workers) as map_all:
-        study = Study(SIZES[size], Store(RUNS if full else None), map_all)
+        study = Study(SIZES[size], store, map_all)
         chosen = {name: partial(PARTS[name], study) for name in PARTS if not only or name in only}
         failed = measure_parts(BENCH, chosen, complete=full, progress=Progress())
     if failed and full:

@@ -72,8 +72,10 @@ def add_ratios(
             target = targets.get((measure.figure, arm))
             words = f"{interval(measure, engine, runs)}, p {p:.2g} after Holm, {len(runs)} seeds"
             words += _bounds(engine, runs)
+            # A run that did not reach the target gives a lower bound only, which must not be the divisor.
+            known = not any(one.censored for one in engine)
             metric = Metric(name, "times", target, higher_is_better=True, kind=KIND, spread=words)
-            found.add(metric, ratio(measure, engine, runs))
+            found.add(metric, ratio(measure, engine, runs) if known else None)
 
 
 def _values(measure: Measure, runs: Sequence[Found]) -> list[float]:
@@ -101,4 +103,7 @@ def _p_value(measure: Measure, engine: Sequence[Found], others: Sequence[Found])
 def _bounds(engine: Sequence[Found], others: Sequence[Found]) -> str:
     """Return the number of runs that did not reach the target. Their values are lower bounds."""
     ours, theirs = sum(one.censored for one in engine), sum(one.censored for one in others)
-    return f"; not reached: {theirs} of the arm, {ours} of spotlight" if ours or theirs else ""
+    if not ours and not theirs:
+        return ""
+    bound = "" if ours else ", so the ratio is a lower bound"
+    return f"; not reached: {theirs} of the arm, {ours} of spotlight{bound}"

@@ -69,6 +69,10 @@ def _add(found: Figures, heard: dict[str, object]) -> None:
     for degree, value in differences.items():
         name = f"equality: largest difference of a sample with degree {degree} from degree 1"
         found.add(Metric(name, "pixel value", 1e-5), float(value))
+    found.add(
+        Metric("equality: samples of all degrees have the same bits", "1 = yes"),
+        float(bool(heard["sameBits"])),
+    )
 
 
 def _floats(values: object) -> list[float]:

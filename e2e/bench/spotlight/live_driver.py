@@ -20,7 +20,7 @@ from convoy_workloads.ray_cluster.outcomes import Value, outcome
 from convoy_workloads.spot.ledger.request import Request, RequestKind
 from convoy_workloads.spot.ledger.requests import RequestLedger
 
-WARM, COLD, COPIES = 200, 8, 20
+WARM, COLD, COPIES = 200, 30, 20
 WAIT_SECONDS = 300.0
 
 

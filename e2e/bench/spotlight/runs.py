@@ -10,10 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import convoy_workloads
+from convoy_crds import spot_prices
 from convoy_crds.experiment_arm import TunedParameter
 from convoy_crds.experiment_plan import Better
 from convoy_workloads.bench.figures import replace_file
@@ -34,7 +36,9 @@ _SOURCES = (
     "engines/spotlight/workers.py",
     "engines/spotlight/learning/*.py",
     "engines/spotlight/simulated/*.py",
+    "simulators/run.py",
     "simulators/spotlight/*.py",
+    "simulators/tuning.py",
     "spot/*.py",
     "spot/ledger/*.py",
 )
@@ -98,12 +102,15 @@ def tune(task: TuningTask) -> dict[str, Any]:
     for _ in tuner.trials():
         pass
     return {
-        "arm": task.arm.name,
         "params": tuned(task.params, tuner.best().values),
         "best": tuner.best().score,
         "atEdge": [one.path for one in tuner.chosen() if one.at_edge],
         "log": json.loads(tuner.log.to_json()),
     }
+
+
+class OtherCode(Exception):
+    """The saved results are those of other code."""
 
 
 class Store:
@@ -115,7 +122,9 @@ class Store:
         self._known: dict[str, Any] = {}
         if file is not None and file.exists():
             saved = json.loads(file.read_text())
-            self._known = saved["results"] if saved["code"] == self._code else {}
+            if saved["code"] != self._code:
+                raise OtherCode(f"{file} has the results of other code. Remove it, and all runs begin anew")
+            self._known = saved["results"]
 
     def runs(self, tasks: Sequence[RunTask], map_all: MapAll) -> list[Found]:
         """Return the results of the runs, in their order."""
@@ -130,7 +139,7 @@ class Store:
             for one in tasks
         ]
         self._complete(dict(zip(keys, tasks, strict=True)), tune, map_all)
-        return [self._known[key] for key in keys]
+        return [{**self._known[key], "arm": one.arm.name} for key, one in zip(keys, tasks, strict=True)]
 
     def _complete(self, tasks: Mapping[str, Any], function: Any, map_all: MapAll) -> None:
         missing = {key: one for key, one in tasks.items() if key not in self._known}
@@ -146,6 +155,8 @@ def _digest(value: Any) -> str:
 
 
 def _code_digest() -> str:
-    """Return the digest of the simulation's source code."""
+    """Return the digest of the simulation's source code, and of the versions of its libraries."""
     files: Iterable[Path] = (file for pattern in _SOURCES for file in sorted(_PACKAGE.glob(pattern)))
-    return _digest([[str(file.relative_to(_PACKAGE)), file.read_text()] for file in files])
+    sources = [[str(file.relative_to(_PACKAGE)), file.read_text()] for file in files]
+    prices = Path(spot_prices.__file__).read_text()
+    return _digest([sources, prices, TUNED_FIGURE, [version(name) for name in ("numpy", "optuna", "torch")]])

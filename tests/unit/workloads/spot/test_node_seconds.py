@@ -70,6 +70,21 @@ def test_work_that_was_not_saved_is_lost_with_its_node() -> None:
     assert book.residual(80.0) == 0.0
 
 
+def test_work_that_was_not_saved_is_lost_on_the_other_nodes_of_the_group_too() -> None:
+    book = ledger()
+    for name in ("a", "b"):
+        book.start(name, 0.0)
+        book.label(name, NodeLabel.ROLLOUT, 10.0)
+        book.settle(name, 30.0)
+    book.lose("a", 50.0)
+    assert book.forfeit("b", 50.0) and not book.forfeit("a", 50.0)
+    book.label("b", NodeLabel.EXPLORE, 60.0)
+    book.lose("b", 70.0)
+    # After the loss, node b works for ten seconds and explores for ten. Then it is lost with both.
+    assert seconds(book, 70.0) == {"boot": 20, "rollout": 40, "explore": 0, "lost": 60}
+    assert book.residual(70.0) == 0.0
+
+
 def test_reports_that_repeat_or_come_out_of_order_are_kept_apart() -> None:
     book = ledger()
     assert book.start("a", 0.0)

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from convoy_workloads.engines.spotlight.canary import StalenessGuard, spearman
+from convoy_workloads.engines.spotlight.canary import (
+    Probe,
+    StalenessGuard,
+    draw_probes,
+    mean_spearman,
+    spearman,
+)
 from convoy_workloads.engines.spotlight.iteration import prompts_of
 from convoy_workloads.engines.spotlight.planner import GainPlanner, UniformPlanner, contrast
 from convoy_workloads.engines.spotlight.selection import max_variance
@@ -113,3 +119,24 @@ def test_each_prompt_has_its_turn() -> None:
         assert sorted(prompt for turn in half for prompt in turn) == list(range(32))
     assert turns[:4] != turns[4:]
     assert prompts_of(3, 2, 3, 7) != prompts_of(4, 2, 3, 7)
+
+
+def test_ranks_count_within_a_prompt_only() -> None:
+    # Both prompts' seeds are ranked the other way round. The easy prompt has the higher rewards all the same.
+    hard = [(0.1, 0.4), (0.2, 0.3), (0.3, 0.2), (0.4, 0.1)]
+    easy = [(stale + 10, fresh + 10) for stale, fresh in hard]
+    pooled = [*hard, *easy]
+    assert (spearman([one for one, _ in pooled], [two for _, two in pooled]) or 0.0) > 0.5
+    assert mean_spearman([hard, easy]) == pytest.approx(-1.0)
+    assert mean_spearman([[(1.0, 1.0)] * 4]) is None
+
+
+def test_probes_are_seeds_of_prompts_whose_rewards_differ() -> None:
+    def explored(prompt: int, rewards: list[float]) -> list[Probe]:
+        return [Probe(prompt, seed, reward) for seed, reward in enumerate(rewards)]
+
+    prompts = [explored(0, [1.0] * 9), explored(1, [0.1, 0.2, 0.3]), explored(2, [0.1, 0.2, 0.3, 0.4, 0.5])]
+    for seed in range(20):
+        found = draw_probes(prompts, 8, np.random.default_rng(seed))
+        assert {one.prompt for one in found} == {2} and len({one.seed for one in found}) == len(found) == 4
+    assert not draw_probes(prompts, 0, np.random.default_rng(1))

@@ -15,6 +15,8 @@ STRONGEST = "async-pods"
 EXPLORED = "spotlight-explored"
 CONTROL = "no-exploring"
 """The engine with its mechanism switched off: all nodes sample, and no seed is chosen."""
+SHAM = "no-choice"
+"""The engine with all its work, whose choice of seeds ignores their rewards."""
 _RATES: tuple[Mapping[str, Any], ...] = (
     {"path": "learningRate", "type": "Double", "min": 2e-3, "max": 3e-2, "log": True},
     {"path": "kl", "type": "Double", "min": 1e-3, "max": 0.1, "log": True},
@@ -76,8 +78,8 @@ ARMS: tuple[StudyArm, ...] = (
     ),
     StudyArm(
         "fresh-pods",
-        "exploring with fresh weights, first, on all nodes",
-        {"staleness": _FRESH, "systems": _PLAIN},
+        "exploring with fresh weights, first, on all nodes; the engine without M3",
+        {"staleness": _FRESH},
     ),
     StudyArm(
         STRONGEST,
@@ -89,7 +91,6 @@ ARMS: tuple[StudyArm, ...] = (
         "the engine with trainOn: explored, so the planner is all that differs from the strongest baseline",
         {"planner": "gain", "trainOn": "explored", "staleness": _ONE_BEHIND, "canary": {"seeds": 0}},
     ),
-    StudyArm("minus-stale-exploring", "without M3: exploring first", {"staleness": _FRESH}),
     StudyArm("minus-warm-regroup", "without M4", {"planner": "gain", "systems": {"warm": False}}),
     StudyArm("minus-planner", "without M5: the same number of seeds for all prompts"),
     StudyArm(
@@ -110,5 +111,10 @@ ARMS: tuple[StudyArm, ...] = (
         "rollouts on all nodes with all mechanisms of the workers",
         {"selection": "none"},
         explores=False,
+    ),
+    StudyArm(
+        SHAM,
+        "explores as the engine does, and then trains on the seeds that were explored first",
+        {"planner": "gain", "choose": "first"},
     ),
 )  # fmt: skip

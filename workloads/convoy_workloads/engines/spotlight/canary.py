@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 MIN_SEEDS = 4
 """Fewest pairs of rewards for a rank correlation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An explored seed that is sampled again with fresh weights, to compare the rewards."""
+
+    prompt: int
+    seed: int
+    stale_reward: float
+
+
+def draw_probes(explored: Sequence[Sequence[Probe]], count: int, random: np.random.Generator) -> list[Probe]:
+    """Return about `count` probes: MIN_SEEDS of each of some prompts. `explored`: the seeds of each prompt.
+
+    Rewards of different prompts differ by the difficulty of the prompts, which says nothing about the seeds.
+    So each prompt needs enough seeds for ranks of its own. Prompts with equal rewards have no ranks.
+    """
+    telling = [
+        one for one in explored if len(one) >= MIN_SEEDS and len({two.stale_reward for two in one}) > 1
+    ]
+    prompts = random.permutation(len(telling))[: -(-count // MIN_SEEDS)]
+    return [telling[prompt][seed] for prompt in prompts for seed in _some(len(telling[prompt]), random)]
+
+
+def _some(count: int, random: np.random.Generator) -> Sequence[int]:
+    return [int(one) for one in random.permutation(count)[:MIN_SEEDS]]
+
+
+def mean_spearman(prompts: Iterable[Sequence[tuple[float, float]]]) -> float | None:
+    """Return the mean of the prompts' rank correlations; None if no prompt has one. `prompts`: the pairs of
+    rewards of each prompt's seeds.
+    """
+    found = [spearman([one for one, _ in pairs], [two for _, two in pairs]) for pairs in prompts]
+    known = [one for one in found if one is not None]
+    return sum(known) / len(known) if known else None
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from convoy_workloads.engines.spotlight.canary import StalenessGuard, spearman
+from convoy_workloads.engines.spotlight.canary import Probe, StalenessGuard, draw_probes, mean_spearman
 from convoy_workloads.engines.spotlight.learning.grpo import Scored, UpdateReport
 from convoy_workloads.engines.spotlight.params import Algorithm
 from convoy_workloads.engines.spotlight.planner import GainPlanner, Planner, UniformPlanner
-from convoy_workloads.engines.spotlight.selection import max_variance
+from convoy_workloads.engines.spotlight.selection import first, max_variance
 from convoy_workloads.engines.spotlight.workers import Training, Workers, noise_key, scored_of
 from convoy_workloads.spot.ledger.request import Request, RequestKind, RequestState
 from convoy_workloads.spot.ledger.requests import RequestLedger
@@ -39,15 +39,6 @@ MIN_GROUP = 2
 """Fewest samples of a prompt with an advantage."""
 
 Update = Callable[[Sequence[Sequence[Scored]]], UpdateReport]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """An explored seed that is sampled again with fresh weights, to compare the rewards."""
-
-    prompt: int
-    seed: int
-    stale_reward: float
 
 
 @dataclass(slots=True)
@@ -227,12 +218,11 @@ class Loop:
             (request.prompt, request.seed): result.payload["reward"]
             for request, result in self._ledger.results(RequestKind.ROLLOUT, number)
         }
-        pairs = [
-            (one.stale_reward, fresh[one.prompt, one.seed])
-            for one in self._choice.probes
-            if (one.prompt, one.seed) in fresh
-        ]
-        self._guard.record(spearman([one for one, _ in pairs], [two for _, two in pairs]))
+        pairs: dict[int, list[tuple[float, float]]] = {}
+        for one in self._choice.probes:
+            if (one.prompt, one.seed) in fresh:
+                pairs.setdefault(one.prompt, []).append((one.stale_reward, fresh[one.prompt, one.seed]))
+        self._guard.record(mean_spearman(pairs.values()))
 
     # Exploring
 
@@ -286,8 +276,8 @@ class Loop:
         found = Choice(explored=len(rewards))
         reused = self._params.train_on == "explored" or (not stale and self._params.selection == "fullSeed")
         for prompt in self._prompts(number):
-            own = [(request.seed, reward) for request, reward in rewards.items() if request.prompt == prompt]
-            kept = max_variance([reward for _, reward in own], self._params.group_size)
+            own = sorted((one.seed, reward) for one, reward in rewards.items() if one.prompt == prompt)
+            kept = self._kept([reward for _, reward in own])
             found.seeds[prompt] = [own[place][0] for place in kept]
         kept_ids = {one.id for one in rewards if reused and one.seed in found.seeds.get(one.prompt, ())}
         self._ledger.consume([one.id for one in rewards if one.id not in kept_ids], number)
@@ -295,12 +285,18 @@ class Loop:
             found.probes = self._probes(number, rewards)
         return found
 
+    def _kept(self, rewards: Sequence[float]) -> list[int]:
+        """Return the positions of the chosen seeds of a prompt."""
+        size = self._params.group_size
+        return max_variance(rewards, size) if self._params.choose == "maxVariance" else first(rewards, size)
+
     def _probes(self, number: int, rewards: Mapping[Request, float]) -> list[Probe]:
-        """Return explored seeds at random, chosen or not."""
-        explored = list(rewards.items())
-        count = min(self._params.canary.seeds, len(explored))
-        drawn = np.random.default_rng((self._seed, number, 1)).permutation(len(explored))[:count]
-        return [Probe(one.prompt, one.seed, reward) for one, reward in (explored[place] for place in drawn)]
+        """Return explored seeds at random, chosen or not, of prompts at random."""
+        explored: dict[int, list[Probe]] = {}
+        for one, reward in sorted(rewards.items(), key=lambda pair: (pair[0].prompt, pair[0].seed)):
+            explored.setdefault(one.prompt, []).append(Probe(one.prompt, one.seed, reward))
+        random = np.random.default_rng((self._seed, number, 1))
+        return draw_probes(list(explored.values()), self._params.canary.seeds, random)
 
     # Parts
 

@@ -19,6 +19,7 @@ Price = Annotated[float, Field(ge=0, le=1_000_000)]
 TrainOn = Literal["fresh", "explored"]
 Selection = Literal["fullSeed", "initialLatent", "none"]
 PlannerName = Literal["gain", "uniform"]
+Choose = Literal["maxVariance", "first"]
 Degree = Literal[1, 2, 4]
 ALL_DEGREES: list[Degree] = [1, 2, 4]
 
@@ -96,9 +97,11 @@ class Canary(Model):
     """The check that stale weights still rank seeds as the trained weights do."""
 
     seeds: Annotated[int, Field(ge=0, le=64)] = 8
-    """Explored seeds that are sampled again with the trained weights in each iteration; 0 for no check."""
+    """Explored seeds that are sampled again with the trained weights in each iteration; 0 for no check. Each
+    prompt that is drawn has four of them, because only the ranks within a prompt matter.
+    """
     min_spearman: Annotated[float, Field(ge=-1, le=1)] = 0.7
-    """Rank correlation below which the next iteration explores with fresh weights."""
+    """Mean rank correlation of the prompts below which the next iteration explores with fresh weights."""
 
 
 class Cluster(Model):
@@ -113,7 +116,7 @@ class Cluster(Model):
     nodes stay. Other names: a recorded trace, from a random moment on.
     """
     hours: Hours = 168.0
-    """Length of the model's trace. After its end there are no spot nodes."""
+    """Length of the model's trace. After its end no node comes or goes."""
     zones: Annotated[int, Field(ge=1, le=16)] = 1
     """Number of zones. The nodes are spread evenly over them."""
     zone_up_hours: Hours = 3.0
@@ -191,6 +194,10 @@ class Algorithm(Model):
     selection: Selection = "fullSeed"
     """`fullSeed`: a seed fixes all noise of a sample, and the gradient is biased by design, because the
     selection sees the noise of the steps. `initialLatent`: a seed fixes the start only. `none`: no exploring.
+    """
+    choose: Choose = "maxVariance"
+    """`maxVariance`: of a prompt's explored seeds, those whose rewards differ most are trained on. `first`:
+    those that were explored first, whatever their rewards. It is a control, and gains nothing.
     """
     planner: PlannerName = "uniform"
     """`uniform`: all prompts get the same number of seeds. `gain`: prompts that lack good or bad samples get

@@ -7,6 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 
+def first(rewards: Sequence[float], size: int) -> list[int]:
+    """Return the first `size` positions, whatever the rewards."""
+    return list(range(min(size, len(rewards))))
+
+
 def max_variance(rewards: Sequence[float], size: int) -> list[int]:
     """Return the positions of `size` rewards with the largest variance, in ascending order.
 

@@ -13,10 +13,12 @@ from convoy_workloads.engines.spotlight.iteration import IterationReport
 from convoy_workloads.engines.spotlight.params import Cluster
 from convoy_workloads.engines.spotlight.simulated.availability import trace_of
 from convoy_workloads.engines.spotlight.simulated.run import Run
+from convoy_workloads.engines.spotlight.simulated.workers import SimulatedWorkers
 from convoy_workloads.simulators.perturbation import Perturbation
 from convoy_workloads.simulators.simulator import InvalidSimulation, Outcome
 from convoy_workloads.simulators.spotlight.params import Params
 from convoy_workloads.spot.availability import Availability
+from convoy_workloads.spot.ledger.node_seconds import Capacity
 from convoy_workloads.spot.trace import SpotTrace
 
 SECONDS_PER_HOUR = 3600.0
@@ -75,9 +77,10 @@ def _outcome(params: Params, seed: int, perturbation: Perturbation | None) -> Ou
         "rewardAtSpend": curve.reward_at(curve.cost, params.check_spend),
         **_learning(reports),
         **_systems(run),
+        "residual": _residual(run, params, trace),
         "offeredNodeHours": offered.figures().node_hours,
     }
-    return Outcome(figures, () if reached else _EVENTS, _achieved(trace, perturbation))
+    return Outcome(figures, () if reached else _EVENTS, _achieved(run, trace, cluster, perturbation))
 
 
 def perturbed(cluster: Cluster, perturbation: Perturbation | None) -> Cluster:
@@ -105,13 +108,26 @@ def perturbed(cluster: Cluster, perturbation: Perturbation | None) -> Cluster:
     )
 
 
-def _achieved(trace: SpotTrace, perturbation: Perturbation | None) -> float | None:
+def _achieved(
+    run: Run, trace: SpotTrace, cluster: Cluster, perturbation: Perturbation | None
+) -> float | None:
     """Return the measured magnitude of the perturbation; None if no spot node could be disturbed."""
-    if perturbation is None or not trace.events:
+    if perturbation is None:
         return None
     if perturbation.kind is PerturbationKind.BOOT_DELAY:
-        return perturbation.magnitude
-    return trace.figures().losses_per_node_hour
+        boots = run.workers.layout.boots if isinstance(run.workers, SimulatedWorkers) else []
+        usual = cluster.boot_seconds - perturbation.magnitude
+        return float(np.mean(boots)) - usual if boots else None
+    seen = trace.window(0.0, run.workers.now())
+    return seen.figures().losses_per_node_hour if seen.events else None
+
+
+def _residual(run: Run, params: Params, trace: SpotTrace) -> float:
+    """Return the larger one of the cost without a label, and the difference of the bill from the trace."""
+    now = run.workers.now()
+    wanted = trace.window(0.0, now).figures().node_hours * params.cluster.spot_price
+    billed = run.workers.nodes.billed(now).get(Capacity.SPOT, 0.0)
+    return max(abs(run.figures()["residual"]), abs(billed - wanted))
 
 
 def _extrapolated(params: Params, curve: _Curve) -> float:
@@ -149,5 +165,4 @@ def _systems(run: Run) -> Mapping[str, float]:
         "regroupSpotRatio": figures["regroupRatio"],
         "resumedRequests": float(counts["resumed"]),
         "duplicates": float(counts["duplicates"]),
-        "residual": abs(figures["residual"]),
     }

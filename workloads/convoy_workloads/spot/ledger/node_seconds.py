@@ -184,6 +184,19 @@ class NodeLedger:
         lost = [(settled, WORK), (at if seen is None else seen, frozenset(NodeLabel))]
         return self._end(node, at, lost)
 
+    def forfeit(self, node: str, at: float) -> bool:
+        """Record that the work of a running node since the last `settle` is lost, because another node of its
+        group vanished. Return False if the node does not run.
+        """
+        found = self._nodes.get(node)
+        if found is None:
+            self._ignored += 1
+            return False
+        at = max(found.since, at)
+        found.spans = [part for one in found.spans_until(at) for part in _with_loss(one, found.settled, WORK)]
+        found.since = found.settled = at
+        return True
+
     # Views
 
     def running(self) -> dict[str, Capacity]:

@@ -26,6 +26,8 @@ class Node:
     """Version of the weights on the node; -1 for none."""
     group: str = ""
     """Name of the node's group; empty if it has none."""
+    started: float = 0.0
+    """Time of the start. The boot begins."""
 
 
 @dataclass(slots=True)

@@ -42,13 +42,15 @@ class Layout:
         self._made = 0
         self.regroups: list[float] = []
         """Time of each regroup of nodes that worked before."""
+        self.boots: list[float] = []
+        """Time of each boot."""
 
     # Nodes
 
     def start(self, life: NodeLife) -> None:
         """Start a node. It boots."""
         known = life.end if self._systems.foresight else math.inf
-        self.nodes[life.name] = Node(life.name, known)
+        self.nodes[life.name] = Node(life.name, known, started=self._clock.now)
         self._ledger.start(life.name, self._clock.now)
         self._clock.add(self._clock.now + self._costs.cluster.boot_seconds, EventKind.BOOTED, life.name)
 
@@ -56,6 +58,7 @@ class Layout:
         """Let a node that has booted join a group. Ignore one that has ended meanwhile."""
         if (node := self.nodes.get(name)) is not None:
             node.ready = True
+            self.boots.append(self._clock.now - node.started)
             self._ledger.label(name, NodeLabel.IDLE, self._clock.now)
             self.arrange()
 
@@ -63,7 +66,13 @@ class Layout:
         """Remove a node, and its group with it. `lost`: True if unsaved work ended with the node."""
         node = self.nodes.pop(name)
         if node.group:
-            self.dissolve(self.groups[node.group])
+            group = self.groups[node.group]
+            self.dissolve(group)
+            if lost:
+                # Each node of a group computes a part of every step.
+                for other in group.nodes:
+                    if other in self.nodes:
+                        self._ledger.forfeit(other, self._clock.now)
         (self._ledger.lose if lost else self._ledger.end)(name, self._clock.now)
         self.arrange()
 
@@ -160,6 +169,7 @@ class Layout:
             "version": self.version,
             "made": self._made,
             "regroups": self.regroups,
+            "boots": self.boots,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -168,6 +178,7 @@ class Layout:
         self.groups = {one["name"]: Group(**one) for one in state["groups"]}
         self.pending, self.version = state["pending"], state["version"]
         self._made, self.regroups = state["made"], list(state["regroups"])
+        self.boots = list(state["boots"])
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:

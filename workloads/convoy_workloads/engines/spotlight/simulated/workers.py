@@ -233,7 +233,6 @@ class SimulatedWorkers:
         if group is None or group.lease is None:
             return
         lease = group.lease
-        self.layout.settle(group, self._clock.now)
         self._drop(group)
         found = self._compute.sample(lease.request)
         if self._ledger.done(lease, Result(lease.request.version, payload_of(found))):
@@ -290,7 +289,8 @@ class SimulatedWorkers:
         return self._clock.now + self._setting.params.lease_seconds / 3
 
     def _drop(self, group: Group) -> None:
-        """End the work of a group."""
+        """End the work of a group. Nothing of it can be lost any more."""
+        self.layout.settle(group, self._clock.now)
         group.token += 1
         group.busy, group.lease = False, None
         self.layout.label(group, NodeLabel.IDLE)
