@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +12,18 @@ from pydantic import BaseModel, Field
 
 from convoy_crds.applied import without_drift
 from convoy_crds.generate import definition, rendered
+from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
 from convoy_crds.structural import structural
+
+RENDERED = rendered()
+
+
+@cache
+def schema_of(kind: Kind[Any]) -> dict[str, Any]:
+    """Return the schema in the CustomResourceDefinition of a kind. Do not change it."""
+    schema: dict[str, Any] = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
 
 
 class Inner(BaseModel):
@@ -66,18 +77,18 @@ def _walk(node: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_schemas_have_no_keywords_that_the_api_server_refuses(kind: Any) -> None:
-    for node in _walk(definition(kind)["spec"]["versions"][0]["schema"]):
+    for node in _walk(schema_of(kind)):
         assert not {"$ref", "$defs", "const", "anyOf", "prefixItems"} & set(node)
 
 
-@pytest.mark.parametrize("path", rendered(), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_stored_definitions_match_the_models(path: Path) -> None:
-    assert path.read_text() == rendered()[path], "run python -m convoy_crds.generate"
+    assert path.read_text() == RENDERED[path], "run python -m convoy_crds.generate"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_defaults_satisfy_the_rules_before_inner_defaults_are_set(kind: Any) -> None:
-    for node in _walk(definition(kind)["spec"]["versions"][0]["schema"]):
+    for node in _walk(schema_of(kind)):
         for rule in node.get("x-kubernetes-validations", ()) if "default" in node else ():
             assert "oldSelf" in rule["rule"] or cel.evaluate(rule["rule"], {"self": node["default"]})
 
@@ -97,8 +108,7 @@ def _drifts(node: dict[str, Any], path: str, bare: bool) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_server_defaults_cause_no_drift_of_applied_files(kind: Any) -> None:
-    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    assert not list(_drifts(schema["properties"]["spec"], "spec", False))
+    assert not list(_drifts(schema_of(kind)["properties"]["spec"], "spec", False))
 
 
 def test_a_default_not_set_by_the_server_is_in_the_description() -> None:
@@ -119,8 +129,6 @@ def test_a_default_not_set_by_the_server_is_in_the_description() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_the_api_server_fills_in_no_field_of_a_status(kind: Any) -> None:
-    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-
     def check(node: Any, path: str) -> None:
         assert "default" not in node, path
         for name, child in node.get("properties", {}).items():
@@ -129,4 +137,4 @@ def test_the_api_server_fills_in_no_field_of_a_status(kind: Any) -> None:
             if isinstance(node.get(key), dict):
                 check(node[key], f"{path}[]")
 
-    check(schema["properties"]["status"], "status")
+    check(schema_of(kind)["properties"]["status"], "status")
