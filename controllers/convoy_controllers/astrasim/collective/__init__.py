@@ -1,0 +1,1 @@
+"""The system layer: a collective's chunks, their phases, and the algorithms that send the messages."""

@@ -1,0 +1,1 @@
+"""The network layer: when a message arrives, and which receive it completes."""

@@ -1,0 +1,122 @@
+"""Matches messages with receives.
+
+A message and a receive match if tag, source, target and size are equal, in the order of their posting. A
+sender's call runs when its message arrives, whether or not the receive is posted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from convoy_controllers.astrasim.clock import Clock, Event
+from convoy_controllers.astrasim.network.delays import UnawareMedium
+from convoy_controllers.astrasim.network.links import AwareMedium
+from convoy_controllers.astrasim.network.medium import Key, Medium
+from convoy_controllers.astrasim.parameters import Backend, Network
+
+RENDEZVOUS_BYTES = 8192
+COLLECTIVE_TAGS = 500_000_000
+"""First tag of messages of collectives. Tags of send and receive nodes are below it."""
+RENDEZVOUS_TAGS = 1_000_000_000
+
+Call = Callable[[Any], None]
+
+
+class Transport:
+    """Sends and receives messages at once."""
+
+    def __init__(self, clock: Clock, network: Network) -> None:
+        self._clock = clock
+        make = AwareMedium if network.backend is Backend.AWARE else UnawareMedium
+        self._medium: Medium = make(clock, network, self._deliver)
+        self._waiting: dict[Key, deque[Event]] = {}
+        """Receives whose message has not arrived."""
+        self._arrived: dict[Key, int] = {}
+        """Number of messages that no receive has matched."""
+        self._sent_calls: dict[Key, deque[Event]] = {}
+        """Calls of senders. The messages of a key with such calls arrive in the order of sending."""
+        self.messages = 0
+        self.bytes = 0
+
+    def send(self, key: Key) -> None:
+        """Send a message now."""
+        self._medium.send(key)
+
+    def send_and_notify(self, key: Key, sent: Call, argument: Any) -> None:
+        """Send a message now. `sent` runs when the message arrives, before the call of its receive.
+
+        All messages of a key must be sent with this method, or none.
+        """
+        self._sent_calls.setdefault(key, deque()).append((sent, argument))
+        self._medium.send(key)
+
+    def receive(self, key: Key, received: Call, argument: Any) -> None:
+        """Post a receive. `received` runs when the message is there, and never within this method."""
+        if key in self._arrived:
+            if self._arrived[key] == 1:
+                del self._arrived[key]
+            else:
+                self._arrived[key] -= 1
+            self._clock.at(self._clock.now, received, argument)
+        elif key in self._waiting:
+            self._waiting[key].append((received, argument))
+        else:
+            self._waiting[key] = deque(((received, argument),))
+
+    def pending(self) -> list[tuple[Key, int]]:
+        """Return the key of each open receive, with the number of such receives."""
+        return [(key, len(calls)) for key, calls in self._waiting.items()]
+
+    def unmatched(self) -> dict[Key, int]:
+        """Return the number of arrived messages without a receive, by key."""
+        return dict(self._arrived)
+
+    def _deliver(self, key: Key) -> None:
+        self.messages += 1
+        self.bytes += key[3]
+        calls = self._waiting.get(key)
+        if calls is not None:
+            received, argument = calls.popleft()
+            if not calls:
+                del self._waiting[key]
+            if self._sent_calls:
+                self._notify_sender(key)
+            received(argument)
+            return
+        self._arrived[key] = self._arrived.get(key, 0) + 1
+        if self._sent_calls:
+            self._notify_sender(key)
+
+    def _notify_sender(self, key: Key) -> None:
+        calls = self._sent_calls.get(key)
+        if calls is None:
+            return
+        sent, argument = calls.popleft()
+        if not calls:
+            del self._sent_calls[key]
+        sent(argument)
+
+
+class RendezvousTransport(Transport):
+    """Before each message, the receiver sends 8,192 bytes to the sender, which starts the message."""
+
+    def send(self, key: Key) -> None:
+        """Send a message when the receiver is ready."""
+        super().receive(self._request(key), super().send, key)
+
+    def send_and_notify(self, key: Key, sent: Call, argument: Any) -> None:
+        """Send a message when the receiver is ready."""
+        start = super().send_and_notify
+        super().receive(self._request(key), lambda _: start(key, sent, argument), None)
+
+    def receive(self, key: Key, received: Call, argument: Any) -> None:
+        """Notify the sender, and post the receive when the notification has arrived."""
+        post = super().receive
+        super().send_and_notify(self._request(key), lambda _: post(key, received, argument), None)
+
+    @staticmethod
+    def _request(key: Key) -> Key:
+        tag, source, target, _ = key
+        return tag + RENDEZVOUS_TAGS, target, source, RENDEZVOUS_BYTES

@@ -1,0 +1,1 @@
+"""Reads simulations from JSON values. Errors name the path of the field."""
