@@ -1,20 +1,15 @@
-"""Tests of `convoy spot simulate` and `convoy spot requests`."""
+"""Tests of `convoy spot simulate`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.cli.fake_client import client
 from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
-from convoy.cli.spot import requests
-from convoy_workloads.spot.ledger.request import EVENTS, Request, RequestKind
-from convoy_workloads.spot.ledger.requests import RequestLedger
 
 
 def run(*words: str, stdin: str | None = None) -> Any:
@@ -77,44 +72,3 @@ def test_bad_input_is_refused_with_its_place(words: tuple[str, ...], stdin: str 
     result = run("simulate", *words, stdin=stdin)
     assert result.exit_code == 1
     assert f"error: {message}" in result.output
-
-
-def job(result: Any) -> Any:
-    status = SimpleNamespace(result=result, phase="Running")
-    found = SimpleNamespace(metadata=SimpleNamespace(name="flow"), status=status)
-    return client(training=SimpleNamespace(get=lambda name: found))
-
-
-def counts(**changes: int) -> dict[str, int]:
-    book = RequestLedger(30.0)
-    book.plan([Request("flow", 0, 0, seed, RequestKind.ROLLOUT, 0) for seed in range(3)])
-    return {**book.counts(), **changes}
-
-
-def test_every_count_of_the_ledger_has_a_meaning() -> None:
-    assert set(requests.MEANINGS) == set(counts())
-    assert set(EVENTS) < set(requests.MEANINGS)
-
-
-def test_requests_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "connect", lambda *_: job({"requests": counts(), "cost": 1.5}))
-    lines = [line.split(maxsplit=2) for line in run("requests", "flow").output.splitlines()]
-    assert lines[1] == ["planned", "3", "requests in all"]
-    assert lines[2][:2] == ["open", "3"]
-    assert json.loads(run("requests", "flow", "--format", "json").output) == counts()
-
-
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        (None, "status.result is empty (Running); a job has it after it has succeeded"),
-        ({"loss": 1}, "status.result has no field 'requests'"),
-        ({"requests": "no"}, "status.result has no field 'requests'"),
-        ({"requests": counts(open=2)}, "3 requests were planned, but 2 are open or have ended"),
-    ],
-)
-def test_missing_requests_are_an_error(monkeypatch: pytest.MonkeyPatch, result: Any, message: str) -> None:
-    monkeypatch.setattr(requests, "connect", lambda *_: job(result))
-    found = run("requests", "flow")
-    assert found.exit_code == 1
-    assert f"error: trainingjob/flow: {message}" in found.output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -11,30 +13,26 @@ import typer
 from convoy.cli.cluster import Context, Failure, Name, Namespace, connect
 from convoy.cli.output import Output
 from convoy.cli.table import new_table, print_table
+from convoy_crds.summaries import age
 from convoy_crds.trainingjob import TrainingJob
+from convoy_workloads.engines.spotlight.request_counts import ENDINGS, MEANINGS, PREFIX, from_metrics
 
 RESULT = "requests"
 """Field of `status.result` in which an engine leaves the counts of its ledger."""
-MEANINGS = {
-    "planned": "requests in all",
-    "open": "requests that have not ended",
-    "consumed": "results that the trainer used",
-    "expired": "requests whose results were too old or never came",
-    "superseded": "requests that the planner dropped",
-    "leased": "leases of workers",
-    "resumed": "leases that went on from saved progress",
-    "committed": "times that progress was saved",
-    "surrendered": "leases that workers gave back",
-    "timedOut": "leases that timed out",
-    "revoked": "leases of lost workers",
-    "exhausted": "requests that expired after too many leases without progress",
-    "duplicates": "results that came again",
-    "late": "results that came after the end of their request",
-    "unknown": "messages about requests that are no longer known",
-    "staleCommits": "saved progress that was behind",
-    "staleResults": "results that were too old",
-}
-ENDINGS = ("open", "consumed", "expired", "superseded")
+UNKNOWN = "not reconciled yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The counts of a job's ledger."""
+
+    counts: Mapping[str, int]
+    step: int | None
+    """Step after which the ledger was counted."""
+    time: datetime | None
+    """Time at which the counts were reported."""
+    final: bool
+    """True if the counts are in the result of the job."""
 
 
 def requests(
@@ -45,37 +43,60 @@ def requests(
 ) -> None:
     """Show the requests of a job to its spot workers: how they ended, and what happened on the way.
 
-    The engine leaves the counts in the result of the job, so they are there after the job has succeeded. The
-    exit status is 1 if requests are missing or were counted twice.
+    While a job runs, the counts are those of its last reported step, and the first line says which one that
+    is. After the job has succeeded they are in its result. The exit status is 1 if requests are missing or
+    were counted twice.
     """
-    counts = _counts(connect(namespace, context).training_jobs.get(name))
+    job = connect(namespace, context).training_jobs.get(name)
+    found = find_counts(job)
     if output is Output.JSON:
-        typer.echo(json.dumps(counts, indent=2))
+        typer.echo(json.dumps(_fields(job, found), indent=2))
     else:
-        _print(counts)
-    ended = sum(counts.get(one, 0) for one in ENDINGS)
-    if ended != counts["planned"]:
+        typer.echo(headline(job, found, datetime.now(UTC)))
+        _print(found.counts)
+    ended = sum(found.counts.get(one, 0) for one in ENDINGS)
+    if ended != found.counts["planned"]:
         raise Failure(
-            f"trainingjob/{name}: {counts['planned']} requests were planned, but {ended} are open or have "
-            "ended; report this with the log of the trainer"
+            f"trainingjob/{name}: {found.counts['planned']} requests were planned, but {ended} are open or "
+            "have ended; report this with the log of the trainer"
         )
 
 
-def _counts(job: TrainingJob) -> dict[str, int]:
-    """Return the counts in the result of a job. Raises Failure without any."""
-    name, result = job.metadata.name, job.status.result
-    if result is None:
-        phase = job.status.phase or "not reconciled yet"
+def find_counts(job: TrainingJob) -> Found:
+    """Return the counts in the result of a job, else those in its metrics. Raises Failure without any."""
+    name, status, progress = job.metadata.name, job.status, job.status.progress
+    in_result: Any = (status.result or {}).get(RESULT)
+    if isinstance(in_result, Mapping) and isinstance(in_result.get("planned"), int):
+        counts = {str(key): value for key, value in in_result.items() if isinstance(value, int)}
+        return Found(counts, progress.step if progress else None, status.completion_time, True)
+    metrics = {one.name: one for one in progress.metrics} if progress else {}
+    counts = from_metrics({key: one.value for key, one in metrics.items()})
+    if progress is None or not counts:
         raise Failure(
-            f"trainingjob/{name}: status.result is empty ({phase}); a job has it after it has succeeded"
+            f"trainingjob/{name}: neither status.result.{RESULT} nor metrics {PREFIX}* in status.progress "
+            f"({status.phase or UNKNOWN}); only engines with spot workers report them, after each step"
         )
-    found: Any = result.get(RESULT)
-    if not isinstance(found, Mapping) or not isinstance(found.get("planned"), int):
-        raise Failure(
-            f"trainingjob/{name}: status.result has no field {RESULT!r}; only engines with spot workers "
-            "set it"
-        )
-    return {str(key): value for key, value in found.items() if isinstance(value, int)}
+    return Found(counts, metrics[f"{PREFIX}planned"].step, progress.time, False)
+
+
+def headline(job: TrainingJob, found: Found, now: datetime) -> str:
+    """Return the sentence that says when the ledger was counted."""
+    start = f"trainingjob/{job.metadata.name}: {job.status.phase or UNKNOWN}"
+    if found.final:
+        return f"{start}; counts at the end of the job"
+    reported = f", reported {age(found.time, now)} ago" if found.time else ""
+    return f"{start}; counts after step {found.step}{reported}"
+
+
+def _fields(job: TrainingJob, found: Found) -> dict[str, Any]:
+    return {
+        "job": job.metadata.name,
+        "phase": job.status.phase,
+        "final": found.final,
+        "step": found.step,
+        "time": found.time and found.time.isoformat(),
+        "requests": found.counts,
+    }
 
 
 def _print(counts: Mapping[str, int]) -> None:

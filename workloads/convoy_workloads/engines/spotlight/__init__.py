@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convoy_workloads.engines.entry import EngineEntry, Metric
+from convoy_workloads.engines.spotlight.request_counts import MEANINGS, metric_name
 
 ENGINE = EngineEntry(
     package=__name__,
@@ -38,6 +39,7 @@ ENGINE = EngineEntry(
         Metric("stale_trips", help="Iterations whose exploring had to wait for fresh weights."),
         Metric("idle_spot_ratio", "ratio", "Share of the spot nodes' time without work."),
         Metric("spend", help="Cost of all nodes, in the unit of the prices."),
+        *(Metric(metric_name(name), help=f"Number of {one}.") for name, one in MEANINGS.items()),
     ),
     paper="[Spotlight](https://arxiv.org/abs/2606.19004)",
 )

@@ -15,6 +15,7 @@ from convoy_workloads.engines.spotlight.learning.grpo import Ranks
 from convoy_workloads.engines.spotlight.live import connection as live
 from convoy_workloads.engines.spotlight.live import spot_pod
 from convoy_workloads.engines.spotlight.params import Params
+from convoy_workloads.engines.spotlight.request_counts import to_metrics
 from convoy_workloads.engines.spotlight.simulated.run import Run, StartWorkers, simulated_workers
 from convoy_workloads.ray_cluster.worker import MEMBERS_FILE
 from convoy_workloads.runtime.exactness import fingerprint
@@ -84,6 +85,7 @@ def metrics(run: Run, report: IterationReport) -> dict[str, float]:
         "stale_trips": report.stale_trips,
         "idle_spot_ratio": figures["idleRatio"],
         "spend": figures["cost"],
+        **to_metrics(run.ledger.counts()),
     }
 
 
