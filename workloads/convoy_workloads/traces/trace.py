@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, cast
 
 from convoy_workloads.traces.attributes import text_of, value_of
 from convoy_workloads.traces.wire.chakra_pb2 import GlobalMetadata, Node
@@ -54,6 +54,11 @@ class Trace:
     nodes: list[Node] = field(default_factory=list)
     metadata: GlobalMetadata = field(default_factory=lambda: GlobalMetadata(version=SCHEMA_VERSION))
     rank: int | None = None
+
+
+def set_type(node: Node, kind: NodeType) -> None:
+    """Set the type of a node."""
+    node.type = cast(Any, int(kind))
 
 
 def is_communication(node: Node) -> bool:

@@ -1,0 +1,130 @@
+"""The host trace of torch's ExecutionTraceObserver: operators with their tensors, without times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from convoy_workloads.traces.findings import Finding, Findings, InvalidTrace, Rule
+from convoy_workloads.traces.torch_json.document import FieldError, items, mapping, text, whole
+from convoy_workloads.traces.wire.limits import LIMITS, Limits
+
+GROUPS_NODE = "## process_group:init ##"
+"""Name of the node that lists process groups."""
+_NESTED_LISTS = 4
+_TENSOR_PARTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of an operator."""
+
+    storage: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostNode:
+    """An operator or annotation of the host."""
+
+    id: int
+    name: str
+    parent: int
+    thread: int
+    record: int
+    """Number of the record function, which also the Kineto trace names."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+    def values(self) -> list[Any]:
+        """Return the arguments."""
+        return items(self.inputs.get("values"))
+
+    def input_tensors(self) -> list[Tensor]:
+        """Return the tensors among the arguments."""
+        return list(tensors(self.values()))
+
+    def output_tensors(self) -> list[Tensor]:
+        """Return the tensors among the results."""
+        return list(tensors(items(self.outputs.get("values"))))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host trace."""
+
+    schema: str
+    nodes: list[HostNode]
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the process groups that the trace lists, in the order of their creation."""
+        for node in self.nodes:
+            if node.name == GROUPS_NODE and node.values() and isinstance(node.values()[0], str):
+                try:
+                    listed = json.loads(node.values()[0])
+                except (ValueError, RecursionError):
+                    return []
+                return [one for one in items(listed) if isinstance(one, dict)]
+        return []
+
+
+def tensors(values: list[Any], depth: int = 0) -> Iterator[Tensor]:
+    """Yield the tensors in the arguments of an operator, which may be in lists.
+
+    torch writes a tensor as [tensor, storage, offset, elements, bytes of an element, device].
+    """
+    for value in values:
+        if not isinstance(value, list):
+            continue
+        if len(value) == _TENSOR_PARTS and isinstance(value[5], str) and _whole_numbers(value[:5]):
+            yield Tensor(value[1], value[3] * value[4])
+        elif depth < _NESTED_LISTS:
+            yield from tensors(value, depth + 1)
+
+
+def _whole_numbers(values: list[Any]) -> bool:
+    return all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**62 for one in values)
+
+
+def read_host(document: Mapping[str, Any], found: Findings, limits: Limits = LIMITS) -> Host:
+    """Return the host trace in a JSON object. Nodes with invalid fields are left out, with findings.
+
+    Raises InvalidTrace if the object is no host trace, or has too many nodes.
+    """
+    schema, listed = document.get("schema"), document.get("nodes")
+    if not isinstance(schema, str) or not isinstance(listed, list):
+        problem = "no host trace of torch: the fields `schema` and `nodes` are missing"
+        raise InvalidTrace([Finding(Rule.INVALID_FIELD, problem)])
+    if len(listed) > limits.nodes:
+        raise InvalidTrace([Finding(Rule.TOO_MANY_NODES, f"nodes: more than {limits.nodes}")])
+    nodes: dict[int, HostNode] = {}
+    for number, one in enumerate(listed):
+        try:
+            node = _node(mapping(one), f"nodes[{number}]", limits)
+        except FieldError as error:
+            found.add(Finding(Rule.INVALID_FIELD, str(error)))
+            continue
+        if node.id in nodes:
+            found.add(Finding(Rule.DUPLICATE_ID, f"nodes[{number}]: id {node.id} is taken", node=node.id))
+            continue
+        nodes[node.id] = node
+    return Host(schema, list(nodes.values()))
+
+
+def _node(one: Mapping[str, Any], path: str, limits: Limits) -> HostNode:
+    attributes = {
+        name: value["value"]
+        for value in items(one.get("attrs"))
+        if isinstance(value, dict) and isinstance(name := value.get("name"), str) and "value" in value
+    }
+    return HostNode(
+        id=whole(one, "id", path),
+        name=text(one, "name", path)[: limits.string_length],
+        parent=whole(one, "ctrl_deps", path, 0),
+        thread=whole(attributes, "tid", f"{path}.attrs", 0),
+        record=whole(attributes, "rf_id", f"{path}.attrs", 0),
+        inputs=mapping(one.get("inputs")),
+        outputs=mapping(one.get("outputs")),
+    )
