@@ -38,15 +38,16 @@ def test_read_errors_of_logs_go_to_stderr(
 
     jobs = SimpleNamespace(get=lambda _: job(), logs=logs)
     monkeypatch.setattr("convoy.cli.logs.connect", lambda *_: client(training=jobs))
-    done = CliRunner().invoke(app, ["logs", "gpt", "-f", "--rank", "0"])
+    done = CliRunner().invoke(app, ["logs", "gpt", "-f", "--replica", "spot-0"])
     assert (done.exit_code, done.stdout, done.stderr) == (code, "".join(f"{one}\n" for one in lines), stderr)
-    assert requests == [("job", {"rank": 0, "incarnation": None, "follow": True})]
+    chosen = {"rank": None, "incarnation": None, "role": None, "replica": "spot-0", "follow": True}
+    assert requests == [("job", chosen)]
 
 
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (["--replica", "server-0", "--rank", "1"], 0, ""),
+        (["--replica", "server-0", "--rank", "1", "--role", "server"], 0, ""),
         (["--incarnation", "2"], 1, "--incarnation is for TrainingJobs"),
     ],
 )
@@ -56,11 +57,11 @@ def test_a_replica_of_a_servingjob_is_chosen_by_its_name(
     requests: list[Any] = []
 
     def logs(name: str, **chosen: Any) -> Iterator[str]:
-        requests.append((name, chosen["replica"], chosen["rank"]))
+        requests.append((name, chosen["role"], chosen["replica"], chosen["rank"]))
         return iter(["[1/1] a"])
 
     jobs = SimpleNamespace(get=lambda _: serving_job(), logs=logs)
     monkeypatch.setattr("convoy.cli.logs.connect", lambda *_: client(serving=jobs))
     done = CliRunner().invoke(app, ["logs", "llm", *words])
     assert done.exit_code == code and error in done.stderr
-    assert requests == ([] if code else [("llm", "server-0", 1)])
+    assert requests == ([] if code else [("llm", "server", "server-0", 1)])

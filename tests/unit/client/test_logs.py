@@ -8,12 +8,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.cli.fake_client import serving_job
 
 from convoy.client import NotFound, Refused
 from convoy.client.api import Api
 from convoy.client.pod_logs import MAX_PODS
+from convoy.client.serving_jobs import ServingJobs
 from convoy.client.training_jobs import TrainingJobs
-from convoy_crds.terms import ANNOTATION_CONTAINER, LABEL_INDEX, LABEL_JOB, LABEL_KIND
+from convoy_crds.terms import (
+    ANNOTATION_CONTAINER,
+    LABEL_GROUP,
+    LABEL_INDEX,
+    LABEL_JOB,
+    LABEL_KIND,
+    LABEL_ROLE,
+)
 
 
 def pod(index: int) -> Any:
@@ -133,6 +142,74 @@ def test_one_rank_of_many_pods_can_be_read() -> None:
     assert len(server.read) == 1 + MAX_PODS + 1
 
 
+SPOT = {"name": "spot", "replicas": 2, "minReplicas": 0, "membership": "Independent"}
+
+
+class SpotServer(Server):
+    """A job of two workers and two pods of an Independent role, the second of which is gone. Each group has
+    run one incarnation.
+    """
+
+    def __init__(self, **status: Any) -> None:
+        super().__init__(2, 2, **{"incarnation": 1, **status})
+        assert self.body
+        self.body["spec"]["roles"].append(SPOT)
+        spot = pod(2)
+        spot.metadata.name = "gpt-spot-0"
+        self._pods.append(spot)
+
+    def lines(self, what: str, verb: Any, *arguments: Any, **options: Any) -> Iterator[bytes]:
+        self.read.append((arguments[0], options["follow"]))
+        rank = 1 if arguments[0] == "gpt-worker-1" else 0
+        for text in (f"[1/{rank}] x", "launcher"):
+            yield f"2026-01-01T00:00:01Z {text}".encode() if options["timestamps"] else text.encode()
+
+
+WORKERS = ["[1/0] x", "launcher", "[1/1] x", "launcher"]
+OF_SPOT = ["[spot-0] [1/0] x", "[spot-0] launcher"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(
+    ("chosen", "lines"),
+    [
+        ({}, [*WORKERS, *OF_SPOT]),
+        ({"role": "spot"}, OF_SPOT),
+        ({"replica": "spot-0"}, OF_SPOT),
+        ({"replica": "gpt-spot-0"}, OF_SPOT),
+        ({"role": "worker"}, WORKERS),
+        ({"replica": "worker-1"}, ["[1/1] x", "launcher"]),
+        ({"role": "worker", "incarnation": 1}, ["[1/0] x", "[1/1] x"]),
+        ({"rank": 0}, ["[1/0] x"]),
+        ({"incarnation": 1}, ["[1/0] x", "[1/1] x"]),
+    ],
+)
+def test_lines_of_independent_pods_name_their_pod(
+    follow: bool, chosen: dict[str, Any], lines: list[str]
+) -> None:
+    server = SpotServer()
+    assert sorted(TrainingJobs(server).logs("gpt", follow=follow, **chosen)) == sorted(lines)
+    if "replica" in chosen:
+        assert all(f"{LABEL_INDEX} in (" in one for one in server.selectors)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"role": "no"}, "gpt has no role 'no': its roles are worker, spot"),
+        ({"replica": "spot"}, "gpt has no replica 'spot': write ROLE-NUMBER, such as spot-0"),
+        ({"replica": "spot-2"}, "gpt has no replica 'spot-2'"),
+        ({"replica": "spot-1"}, "replica spot-1 of gpt has no pod now"),
+        ({"role": "spot", "replica": "spot-0"}, "not both"),
+        ({"role": "spot", "rank": 0}, "rank 0 is in one pod"),
+        ({"replica": "spot-0", "incarnation": 1}, "role spot is Independent"),
+    ],
+)
+def test_pods_that_cannot_be_chosen_are_refused(chosen: dict[str, Any], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        TrainingJobs(SpotServer()).logs("gpt", **chosen)
+
+
 def test_a_deleted_or_replaced_job_is_not_followed() -> None:
     for later in (None, {"metadata": {"name": "gpt", "uid": "two"}}):
         server = Server(phase="Running")
@@ -147,3 +224,25 @@ def test_an_incarnation_is_followed_until_the_next_one() -> None:
     assert server.body
     server.body["status"]["incarnation"] = 3
     assert list(lines) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words", "selector"),
+    [
+        ({"role": "server"}, "role server of llm has no pods", f",{LABEL_ROLE}=server"),
+        (
+            {"replica": "server-1"},
+            "replica server-1 of llm has no pods",
+            f",{LABEL_ROLE}=server,{LABEL_GROUP}=1",
+        ),
+        ({"role": "server", "replica": "server-1"}, "not both", None),
+    ],
+)
+def test_pods_of_a_servingjob_are_chosen_by_role_or_replica(
+    chosen: dict[str, str], words: str, selector: str | None
+) -> None:
+    server = Server(pods=0)
+    server.body = serving_job().to_dict()
+    with pytest.raises(Refused, match=words):
+        ServingJobs(server).logs("llm", **chosen)
+    assert server.selectors == ([f"{LABEL_JOB}=llm,{LABEL_KIND}=ServingJob{selector}"] if selector else [])

@@ -71,6 +71,8 @@ class ReadState:
     """Number of failed reads since the last read that succeeded or broke off (`BROKE_OFF_SECONDS`)."""
     retry_at: float = 0.0
     """Earliest time at which the next read may start."""
+    prefix: str = ""
+    """Text in front of each line that is shown."""
 
     def due(self, log: PodLog, now: float, job_ended: bool) -> bool:
         """Return True if a read of the log must start now."""
@@ -165,7 +167,7 @@ class LogFollower:
             uid: reading for uid, reading in self._read_states.items() if uid in here or reading.running
         }
         for log in seen.logs:
-            reading = self._read_states.setdefault(log.uid, ReadState(log.name))
+            reading = self._read_states.setdefault(log.uid, ReadState(log.name, prefix=log.prefix))
             if reading.due(log, now, seen.ended):
                 reading.start(now, seen.ended)
                 Thread(target=self._read, args=(log,), daemon=True).start()
@@ -224,7 +226,7 @@ class LogFollower:
         if at is not None and not reading.position.is_new(at):
             return None
         reading.failures = 0
-        return text
+        return reading.prefix + text
 
     def _end_read(self, uid: str, error: ConvoyError | None) -> None:
         reading = self._read_states[uid]

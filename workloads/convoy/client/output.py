@@ -1,18 +1,32 @@
-"""Selects the ranks' output by rank and incarnation. Pure.
+"""Selects the ranks' output by rank, incarnation and pod. Pure.
 
-The launcher puts `[incarnation/rank] ` in front of every line that a rank writes.
+The launcher puts `[incarnation/rank] ` in front of every line that a rank writes. Pods of Independent roles
+have groups of their own, whose numbers say nothing about the job's group, so the client also puts
+`[role-number] ` in front of their lines.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from convoy_crds.layout import Slot, present, slots, world_size
+from convoy_crds.layout import Slot, independent_slots, present, slots, world_size
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The lines to read. None selects all."""
+
+    rank: int | None = None
+    incarnation: int | None = None
+    role: str | None = None
+    replica: str | None = None
+    """A pod: its name, or the name of its role and its number within the role, such as `spot-0`."""
 
 
 def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:
@@ -49,9 +63,35 @@ def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str 
     return None
 
 
-def no_pods_reason(job: TrainingJob) -> str:
-    """Return the reason why a job has no logs."""
+def refusal_of_pods(job: TrainingJob, wanted: Selection) -> str | None:
+    """Return the reason why the job cannot have pods of the role or the replica; None if it can."""
+    name, role, replica = job.metadata.name, wanted.role, wanted.replica
+    if role is None and replica is None:
+        return None
+    if role is not None and replica is not None:
+        return "choose a role or a replica, not both"
+    if wanted.rank is not None:
+        return f"rank {wanted.rank} is in one pod: choose it without a role or a replica"
+    roles = [one.name for one in job.spec.roles]
+    if role is not None and role not in roles:
+        return f"{name} has no role {role!r}: its roles are {', '.join(roles)}"
+    found = slots_to_read(job, wanted)
+    if replica is not None and not found:
+        return f"{name} has no replica {replica!r}: write ROLE-NUMBER, such as {roles[-1]}-0"
+    if wanted.incarnation is not None and any(slot.alone for slot in found):
+        return f"role {found[0].role} is Independent: its pods take no part in the job's incarnations"
+    return None
+
+
+def no_pods_reason(job: TrainingJob, wanted: Selection | None = None) -> str:
+    """Return the reason why a job has no logs, or none of the wanted pods."""
     name = job.metadata.name
+    if wanted and (which := wanted.replica or wanted.role) and not job.spec.suspend:
+        kind = "replica" if wanted.replica else "role"
+        return (
+            f"{kind} {which} of {name} has no pod now, and logs are deleted with their pods; `convoy why "
+            f"{name}` explains its state"
+        )
     if job.spec.suspend:
         return (
             f"{name} is suspended: its pods and their logs are deleted; `convoy resume {name}` continues it"
@@ -69,6 +109,33 @@ def is_past(job: TrainingJob, incarnation: int | None) -> bool:
     incarnation write no more lines.
     """
     return incarnation is not None and incarnation < job.status.incarnation
+
+
+def slots_to_read(job: TrainingJob, wanted: Selection) -> tuple[Slot, ...]:
+    """Return the slots whose pods may have written wanted lines."""
+    if wanted.role is not None or wanted.replica is not None:
+        return tuple(slot for slot in _all_slots(job) if _matches(slot, wanted.role, wanted.replica))
+    if wanted.rank is None and wanted.incarnation is None:
+        return _all_slots(job)
+    return slots_of_rank(job, wanted.rank, wanted.incarnation)
+
+
+def prefix_of(slot: Slot) -> str:
+    """Return the text to put in front of the lines of a slot's pod."""
+    return f"[{short_name(slot)}] " if slot.alone else ""
+
+
+def short_name(slot: Slot) -> str:
+    """Return the name of a slot within its job, such as `spot-0`."""
+    return f"{slot.role}-{slot.replica}"
+
+
+def _all_slots(job: TrainingJob) -> tuple[Slot, ...]:
+    return (*slots(job), *independent_slots(job))
+
+
+def _matches(slot: Slot, role: str | None, replica: str | None) -> bool:
+    return slot.role == role or replica in (short_name(slot), slot.pod)
 
 
 def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = None) -> tuple[Slot, ...]:

@@ -37,16 +37,18 @@ class PodLog:
     """A function that yields the lines from the first line until the container ends. Each line has its time
     in front.
     """
+    prefix: str = ""
+    """Text to put in front of each line, after the time is removed."""
 
 
-def pod_log(api: Api, pod: Any) -> PodLog:
+def pod_log(api: Api, pod: Any, prefix: str = "") -> PodLog:
     """Return the log of the container that runs a pod's ranks."""
     ranks = rank_container(pod)
     states = [one.state for one in pod.status.container_statuses or [] if one.name == ranks]
     ended = any(state.terminated for state in states)
     started = ended or any(state.running for state in states)
     name, uid = pod.metadata.name, pod.metadata.uid
-    return PodLog(uid, name, started, ended, partial(log_lines, api, pod, follow=True))
+    return PodLog(uid, name, started, ended, partial(log_lines, api, pod, follow=True), prefix)
 
 
 def rank_container(pod: Any) -> str:
@@ -54,9 +56,9 @@ def rank_container(pod: Any) -> str:
     return containers.rank_container(pod.metadata.annotations, [one.name for one in pod.spec.containers])
 
 
-def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
-    """Yield the lines that a pod's ranks wrote. With `follow`, wait for further lines until the container
-    ends, and put the time in front of each line.
+def log_lines(api: Api, pod: Any, follow: bool = False, prefix: str = "") -> Iterator[str]:
+    """Yield the lines that a pod's ranks wrote, each with `prefix` in front. With `follow`, wait for further
+    lines until the container ends, and put the time in front of each line.
     """
     lines = api.lines(
         f"the log of {pod.metadata.name}",
@@ -68,7 +70,7 @@ def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
         timestamps=follow,
         _request_timeout=(CONNECT_SECONDS, SILENCE_TIMEOUT_SECONDS) if follow else TIMEOUT_SECONDS,
     )
-    return (line.decode(errors="replace") for line in lines)
+    return (prefix + line.decode(errors="replace") for line in lines)
 
 
 def read_in_turn(sources: Mapping[str, Callable[[], Iterator[str]]], notify: Notify) -> Iterator[str]:

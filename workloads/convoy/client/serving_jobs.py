@@ -94,6 +94,7 @@ class ServingJobs(Jobs[ServingJob]):
         self,
         name: str,
         *,
+        role: str | None = None,
         replica: str | None = None,
         rank: int | None = None,
         follow: bool = False,
@@ -101,7 +102,8 @@ class ServingJobs(Jobs[ServingJob]):
     ) -> Iterator[str]:
         """Yield the lines that the replicas wrote, each with `[incarnation/rank] ` in front.
 
-        `replica` is the name of a replica as in messages, such as `server-0`; None selects all replicas.
+        `role` is the name of a role, and `replica` that of a replica as in messages, such as `server-0`; None
+        selects all.
         `rank` None selects all ranks. If both are None, the launcher's lines are included.
 
         With `follow`, the iterator ends when the job is deleted. Pods that start later are then read too.
@@ -110,10 +112,12 @@ class ServingJobs(Jobs[ServingJob]):
         read and none is expected.
         """
         job = self.get(name)
-        selector = self._selector(name) + _of_replica(replica)
+        if role is not None and replica is not None:
+            raise Refused("choose a role or a replica, not both")
+        selector = self._selector(name) + (f",{LABEL_ROLE}={role}" if role else _of_replica(replica))
         pods = self._readable(selector)
         if not pods and not (follow and not job.spec.suspend):
-            raise Refused(_no_pods_reason(job, replica))
+            raise Refused(_no_pods_reason(job, replica, role))
         if follow:
             lines: Iterator[str] = LogFollower(partial(self._scan_logs, job, selector), notify).lines()
         else:
@@ -160,12 +164,12 @@ def _of_replica(replica: str | None) -> str:
     return f",{LABEL_ROLE}={role},{LABEL_GROUP}={number}"
 
 
-def _no_pods_reason(job: ServingJob, replica: str | None) -> str:
+def _no_pods_reason(job: ServingJob, replica: str | None, role: str | None) -> str:
     """Return the reason why there are no logs."""
     name = job.metadata.name
     if job.spec.suspend:
         return (
             f"{name} is suspended, and logs are deleted with their pods; to go on, run: convoy resume {name}"
         )
-    which = f"replica {replica} of {name}" if replica else name
+    which = f"replica {replica} of {name}" if replica else f"role {role} of {name}" if role else name
     return f"{which} has no pods, and logs are deleted with their pods; `convoy why {name}` explains it"

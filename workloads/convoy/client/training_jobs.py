@@ -65,6 +65,8 @@ class TrainingJobs(Jobs[TrainingJob]):
         *,
         rank: int | None = None,
         incarnation: int | None = None,
+        role: str | None = None,
+        replica: str | None = None,
         follow: bool = False,
         notify: Notify = lambda _: None,
     ) -> Iterator[str]:
@@ -74,46 +76,52 @@ class TrainingJobs(Jobs[TrainingJob]):
         the launcher's lines are included, without that prefix. Only the logs of existing pods can be read.
         If only `rank` is given, only the pod that currently has the rank is read.
 
+        `role` selects the pods of one role. `replica` selects one pod: its name, or role and number within
+        the role, such as `spot-0`. The pods of Independent roles are outside the group, so a rank or an
+        incarnation selects none of their lines. Each of their lines begins with `[role-number] `.
+
         With `follow`, the iterator ends when the job ends, or when the given incarnation ends. Pods that
         start later or replace other pods are then read too. `notify` gets a sentence about each log that
         cannot be read at the moment. If logs cannot be read, the first error is raised after all other
         lines were yielded.
 
-        Raises Refused if the job has no such rank or incarnation, or if there is no pod to read and none is
-        expected.
+        Raises Refused if the job has no such rank, incarnation or pod, or if there is no pod to read and none
+        is expected.
         """
-        job = self.get(name)
-        if why := output.refusal(job, rank, incarnation):
+        job, wanted = self.get(name), output.Selection(rank, incarnation, role, replica)
+        why = output.refusal(job, rank, incarnation) or output.refusal_of_pods(job, wanted)
+        if why:
             raise Refused(why)
-        pods = self._pods_of_rank(job, rank, incarnation)
+        pods = self._pods_to_read(job, wanted)
         follow = follow and not output.is_past(job, incarnation)
         if not pods and not (follow and output.expects_pods(job)):
-            raise Refused(output.no_pods_reason(job))
+            raise Refused(output.no_pods_reason(job, wanted))
         if follow:
-            lines: Iterator[str] = LogFollower(
-                partial(self._scan_logs, job, rank, incarnation), notify
-            ).lines()
+            lines: Iterator[str] = LogFollower(partial(self._scan_logs, job, wanted), notify).lines()
         else:
-            sources = {pod.metadata.name: partial(log_lines, self._api, pod) for pod in pods}
+            sources = {
+                pod.metadata.name: partial(log_lines, self._api, pod, prefix=prefix) for pod, prefix in pods
+            }
             lines = read_in_turn(sources, notify)
         return output.select_lines(lines, rank, incarnation)
 
-    def _pods_of_rank(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
-        """Return the pods in which `rank` runs or may have run, or all pods if `rank` is None. Raises
+    def _pods_to_read(self, job: TrainingJob, wanted: output.Selection) -> list[tuple[Any, str]]:
+        """Return the pods that may have written wanted lines, each with the prefix of its lines. Raises
         Refused if there are too many pods to read at once.
         """
-        wanted = {slot.pod: str(slot.index) for slot in output.slots_of_rank(job, rank, incarnation)}
-        if not wanted:
+        slots = {slot.pod: slot for slot in output.slots_to_read(job, wanted)}
+        if not slots:
             return []
         selector = self._selector(job.metadata.name)
-        if rank is not None and len(wanted) <= MAX_PODS:
-            selector += f",{LABEL_INDEX} in ({','.join(wanted.values())})"
-        pods = [pod for pod in self._pods(selector) if pod.metadata.name in wanted]
-        if rank is None:
-            check_number(pods, "choose one rank")
-        return pods
+        one = wanted.rank is not None or wanted.replica is not None
+        if one and len(slots) <= MAX_PODS:
+            selector += f",{LABEL_INDEX} in ({','.join(str(slot.index) for slot in slots.values())})"
+        pods = [pod for pod in self._pods(selector) if pod.metadata.name in slots]
+        if not one:
+            check_number(pods, "choose one rank, role or replica")
+        return [(pod, output.prefix_of(slots[pod.metadata.name])) for pod in pods]
 
-    def _scan_logs(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> PodLogs:
+    def _scan_logs(self, job: TrainingJob, wanted: output.Selection) -> PodLogs:
         """Return the logs that exist at the moment, and whether the job, or the given incarnation, has
         ended.
         """
@@ -121,9 +129,9 @@ class TrainingJobs(Jobs[TrainingJob]):
             here = self.get(job.metadata.name)
         except NotFound:
             return PodLogs((), True)
-        if here.metadata.uid != job.metadata.uid or output.is_past(here, incarnation):
+        if here.metadata.uid != job.metadata.uid or output.is_past(here, wanted.incarnation):
             return PodLogs((), True)
-        logs = tuple(pod_log(self._api, pod) for pod in self._pods_of_rank(here, rank, incarnation))
+        logs = tuple(pod_log(self._api, pod, prefix) for pod, prefix in self._pods_to_read(here, wanted))
         return PodLogs(logs, here.status.phase in TERMINAL)
 
     def _check(self, name: str, verb: str) -> None:
