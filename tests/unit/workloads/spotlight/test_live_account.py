@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.workloads.spotlight.thread_cluster import ThreadCluster
+from tests.unit.workloads.spotlight.virtual_live import POLICY
 
 from convoy_workloads.engines.spotlight.learning.grpo import UpdateReport
 from convoy_workloads.engines.spotlight.live.cluster import LocalWorker
@@ -93,6 +94,7 @@ def test_an_update_runs_beside_and_its_error_reaches_the_loop() -> None:
 def test_a_restarted_trainer_takes_the_leases_of_the_earlier_run_back_at_once() -> None:
     ledger, params = RequestLedger(lease_seconds=1000.0), Params()
     workers = LiveWorkers(ledger, ThreadCluster(_no_work), LocalWorker("own", _no_work, 1), params, Clock())
+    workers.publish(3, POLICY)
     workers._account.start("spot")
     ledger.plan([EXPLORE])
     assert ledger.lease("spot", 1000.0) is not None
@@ -103,7 +105,7 @@ def test_a_restarted_trainer_takes_the_leases_of_the_earlier_run_back_at_once() 
     after.load_state_dict(saved[0])
     again.nodes.load_state_dict(saved[1])
     assert after.state(EXPLORE.id) is RequestState.LEASED
-    again.load_state_dict(saved[2], None)  # type: ignore[arg-type]
+    again.load_state_dict(saved[2], POLICY)
     assert after.state(EXPLORE.id) is RequestState.PLANNED
     assert set(again.nodes.running()) == {"own"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from convoy_workloads.engines.spotlight.live.live_workers import LiveWorkers
 from convoy_workloads.engines.spotlight.live.messages import Weights
 from convoy_workloads.engines.spotlight.live.weights import Policies
 from convoy_workloads.engines.spotlight.params import Params, RingProblem
+from convoy_workloads.engines.spotlight.simulated.run import Run
+from convoy_workloads.runtime import exactness
 from convoy_workloads.spot.ledger.requests import RequestLedger
 
 PROBLEM = RingProblem(prompts=4, modes=4, width=8, pretraining_steps=1, pretraining_batch=8)
@@ -29,14 +32,18 @@ PARAMS = Params(
 SAMPLER = Sampler(PARAMS.sampler_steps, PARAMS.sigma, 2)
 
 
+LIVE = PARAMS.model_copy(update={"selection": "none", "evaluation_seeds": 1})
+"""Without exploring, a run ends with the same bits however long its updates last."""
+
+
 class Rig:
     """A job with live workers in threads. Its update only keeps what it was given."""
 
     def __init__(self, nodes: int) -> None:
         self.ledger = RequestLedger(PARAMS.lease_seconds)
-        self.cluster = ThreadCluster(self._walks)
+        self.cluster = ThreadCluster(walks)
         self.cluster.wanted = {f"spot-{one}" for one in range(nodes)}
-        self.on_demand = LocalWorker("on-demand", self._walks, capacity=4)
+        self.on_demand = LocalWorker("on-demand", walks, capacity=4)
         self.workers = LiveWorkers(self.ledger, self.cluster, self.on_demand, PARAMS)
         self.trained: list[list[list[Scored]]] = []
         self.loop = Loop(PARAMS, ("job", 1), self.ledger, self.workers, self._update)
@@ -45,12 +52,6 @@ class Rig:
     def iterate(self) -> IterationReport:
         self.workers.publish(self.loop.iteration, untrained(self.loop.iteration))
         return self.loop.iterate()
-
-    def _walks(self, client: LocalClient) -> Walks:
-        policies = Policies(
-            lambda: untrained_policy(PROBLEM), lambda version: client.call(Weights(version), 5.0)
-        )
-        return Walks(SAMPLER, problem_of(PROBLEM), PARAMS.selection, policies.of)
 
     def _update(self, groups: Sequence[Sequence[Scored]]) -> UpdateReport:
         self.trained.append([list(one) for one in groups])
@@ -63,6 +64,11 @@ class Rig:
         assert counts["planned"] == counts["open"] + ended
         assert self.cluster.errors == []
         return counts
+
+
+def walks(client: LocalClient) -> Walks:
+    policies = Policies(lambda: untrained_policy(PROBLEM), lambda version: client.call(Weights(version), 5.0))
+    return Walks(SAMPLER, problem_of(PROBLEM), PARAMS.selection, policies.of)
 
 
 def untrained(version: int) -> Any:
@@ -119,6 +125,37 @@ def test_all_spot_nodes_killed_at_once_do_not_stop_the_loop(rigs: list[Rig]) -> 
     rig.cluster.kill_all()
     assert rig.iterate().trained == 6
     rig.check()
+
+
+def test_a_restarted_trainer_goes_on_with_the_restored_weights() -> None:
+    made: list[LiveWorkers] = []
+
+    def start(params: Params, ledger: RequestLedger) -> LiveWorkers:
+        own = LocalWorker("on-demand", walks, capacity=4)
+        made.append(LiveWorkers(ledger, ThreadCluster(walks), own, params))
+        own.start()
+        return made[-1]
+
+    try:
+        calm = Run(LIVE, start=start)
+        calm.iterate()
+        saved, weights = calm.state_dict(), copy.deepcopy(calm.policy.state_dict())
+        optimizer = copy.deepcopy(calm.trainer.optimizer.state_dict())
+        calm.iterate()
+
+        after = Run(LIVE, start=start)
+        after.policy.load_state_dict(weights)
+        after.trainer.optimizer.load_state_dict(optimizer)
+        after.load_state_dict(saved)
+        assert after.iterate().trained == 6 and after.ledger.counts()["exhausted"] == 0
+        assert fingerprint(after) == fingerprint(calm)
+    finally:
+        for one in made:
+            one.close()
+
+
+def fingerprint(run: Run) -> str:
+    return exactness.fingerprint(run.policy, run.trainer.optimizer)
 
 
 def flat(groups: Sequence[Sequence[Scored]]) -> list[Scored]:

@@ -161,12 +161,17 @@ class LiveWorkers:
         return self._account.cost()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the predicted seconds of an update. Workers and calls are not saved: they come anew."""
-        return {"updateSeconds": self._update_seconds}
+        """Return the published version and the predicted seconds of an update. Workers and calls are not
+        saved: they come anew.
+        """
+        return {"updateSeconds": self._update_seconds, "version": max(self._vectors)}
 
     def load_state_dict(self, state: Mapping[str, Any], policy: Policy) -> None:
-        """Set the saved state. Take back the leases of the earlier run's workers, which ended with it."""
+        """Set the saved state and publish the restored weights. Take back the leases of the earlier run's
+        workers, which ended with it.
+        """
         self._update_seconds = float(state["updateSeconds"])
+        self.publish(int(state["version"]), policy)
         for name in list(self.nodes.running()):
             self._ledger.revoke(name)
             self._account.end(name)
