@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli import change, check, engine, load, logs, show, simulate, why
+from convoy.cli import change, check, engine, load, logs, show, simulate, what_if, why
 from convoy.cli.checkpoint.app import app as checkpoint
 from convoy.cli.cluster import Commands
 from convoy.cli.experiment.app import app as experiment
@@ -40,6 +40,7 @@ app.add_typer(rollout, name="rollout")
 app.add_typer(spot, name="spot")
 app.command("load")(load.load)
 app.command("simulate")(simulate.simulate)
+app.command("what-if")(what_if.what_if)
 
 
 def _print_version(wanted: bool) -> None:

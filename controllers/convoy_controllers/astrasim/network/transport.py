@@ -31,8 +31,10 @@ class Transport:
         self._clock = clock
         make = AwareMedium if network.backend is Backend.AWARE else UnawareMedium
         self._medium: Medium = make(clock, network, self._deliver)
-        self._waiting: dict[Key, deque[Event]] = {}
-        """Receives whose message has not arrived."""
+        self._waiting: dict[Key, Event] = {}
+        """The next receive of each key whose message has not arrived."""
+        self._behind: dict[Key, deque[Event]] = {}
+        """The receives of a key behind the next one."""
         self._arrived: dict[Key, int] = {}
         """Number of messages that no receive has matched."""
         self._sent_calls: dict[Key, deque[Event]] = {}
@@ -61,13 +63,13 @@ class Transport:
                 self._arrived[key] -= 1
             self._clock.at(self._clock.now, received, argument)
         elif key in self._waiting:
-            self._waiting[key].append((received, argument))
+            self._behind.setdefault(key, deque()).append((received, argument))
         else:
-            self._waiting[key] = deque(((received, argument),))
+            self._waiting[key] = (received, argument)
 
-    def pending(self) -> list[tuple[Key, int]]:
-        """Return the key of each open receive, with the number of such receives."""
-        return [(key, len(calls)) for key, calls in self._waiting.items()]
+    def pending(self) -> list[Key]:
+        """Return the keys of the receives whose message has not arrived."""
+        return list(self._waiting)
 
     def unmatched(self) -> dict[Key, int]:
         """Return the number of arrived messages without a receive, by key."""
@@ -76,11 +78,11 @@ class Transport:
     def _deliver(self, key: Key) -> None:
         self.messages += 1
         self.bytes += key[3]
-        calls = self._waiting.get(key)
-        if calls is not None:
-            received, argument = calls.popleft()
-            if not calls:
-                del self._waiting[key]
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            received, argument = waiting
+            if self._behind:
+                self._move_up(key)
             if self._sent_calls:
                 self._notify_sender(key)
             received(argument)
@@ -88,6 +90,14 @@ class Transport:
         self._arrived[key] = self._arrived.get(key, 0) + 1
         if self._sent_calls:
             self._notify_sender(key)
+
+    def _move_up(self, key: Key) -> None:
+        behind = self._behind.get(key)
+        if behind is None:
+            return
+        self._waiting[key] = behind.popleft()
+        if not behind:
+            del self._behind[key]
 
     def _notify_sender(self, key: Key) -> None:
         calls = self._sent_calls.get(key)

@@ -24,7 +24,7 @@ SHOWN = 3
 def diagnose(ranks: Iterable[Rank], transport: Transport, simulation: Simulation) -> list[Finding]:
     """Return a finding for each node that waits for ever, and for each one that never runs."""
     missing: dict[int, list[Key]] = {}
-    for key, _ in transport.pending():
+    for key in transport.pending():
         missing.setdefault(key[2], []).append(key)
     unmatched: dict[int, list[Key]] = {}
     for key in transport.unmatched():

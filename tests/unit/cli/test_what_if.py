@@ -1,0 +1,101 @@
+"""Tests of the command `convoy what-if`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from convoy.cli import what_if
+from convoy.cli.__main__ import app
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "what-if" / "data-parallel.json"
+ORACLE = Path(__file__).parents[1] / "controllers" / "astrasim" / "oracle.json"
+
+
+def invoke(*arguments: str, stdin: str | None = None) -> tuple[int, str]:
+    """Run the command. Return its exit status and its output."""
+    result = CliRunner().invoke(app, ["what-if", *arguments], input=stdin)
+    return result.exit_code, result.output
+
+
+def some_cases() -> list[Any]:
+    """Return the first case, and the first one that does not finish."""
+    found = json.loads(ORACLE.read_text())["cases"]
+    return [found[0], next(one for one in found if one["result"]["status"] == "stuck")]
+
+
+def test_the_example_has_figures_of_each_rank() -> None:
+    code, output = invoke(str(EXAMPLE))
+    assert code == 0, output
+    assert output.split()[:2] == ["RANKS", "FINISH"] and "0-7" in output
+
+
+def test_json_output_has_the_times_of_each_node() -> None:
+    code, output = invoke("-", "-o", "json", stdin=json.dumps(some_cases()[0]))
+    found = json.loads(output)
+    assert code == 0 and found["finished"] and found["findings"] == []
+    assert len(found["ranks"]) == 8 and found["messages"] == 8 * 4 * 14
+    assert found["ranks"][3]["nodesNs"] == {"1": [0, 117780]}
+
+
+def test_a_simulation_that_is_stuck_has_findings_and_exit_status_1() -> None:
+    code, output = invoke("-", stdin=json.dumps(some_cases()[1]))
+    assert code == 1
+    assert "does not finish" in output and "Stuck: rank 0, node 1: halving-doubling needs" in output
+
+
+def test_an_oracle_without_differences_has_exit_status_0(tmp_path: Path) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": some_cases()}))
+    assert invoke("--oracle", str(file)) == (0, "2 cases, 0 differ\n")
+
+
+def test_each_case_that_differs_is_printed(tmp_path: Path) -> None:
+    first, second = some_cases()
+    first["system"]["endpoint-delay"] += 1
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": [first, second]}))
+    code, output = invoke("--oracle", str(file))
+    lines = output.splitlines()
+    assert code == 1 and len(lines) == 2 and lines[1] == "2 cases, 1 differ"
+    assert lines[0].startswith("p001: finish_ns of rank 0 is 117840, not 117780;")
+    code, output = invoke("--oracle", str(file), "--output", "json")
+    assert code == 1 and [one["case"] for one in json.loads(output)["differing"]] == ["p001"]
+
+
+def test_a_budget_of_events_ends_a_simulation() -> None:
+    code, output = invoke("-", "--events", "5", stdin=json.dumps(some_cases()[0]))
+    assert code == 1 and "Budget: the run needs more than its 5 events" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "-: is no valid JSON"),
+        ("[" * 100_000, "-: is no valid JSON"),
+        ("[]", "-: file: must be a mapping, is a list"),
+        ("{}", "-: network: is required"),
+    ],
+)
+def test_a_file_that_is_no_simulation_is_refused(text: str, message: str) -> None:
+    code, output = invoke("-", stdin=text)
+    assert code == 1 and f"error: {message}" in output
+
+
+def test_a_file_must_exist_and_must_not_be_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = tmp_path / "missing.json"
+    assert f"error: {missing}: No such file" in invoke(str(missing))[1]
+    monkeypatch.setattr(what_if, "MOST_BYTES", 1 << 20)
+    large = tmp_path / "large.json"
+    large.write_text(" " * ((1 << 20) + 1))
+    assert f"error: {large}: is larger than 1 MiB" in invoke("--oracle", str(large))[1]
+
+
+def test_exactly_one_file_is_needed() -> None:
+    for arguments in ([], ["a.json", "--oracle", "b.json"]):
+        code, output = invoke(*arguments)
+        assert code == 1 and "error: what-if needs either FILE or --oracle FILE" in output
