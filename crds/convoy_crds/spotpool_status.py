@@ -235,6 +235,8 @@ class ProvisionalCost(Bookkeeping):
     until: datetime
     seconds: Annotated[dict[str, float], Field(max_length=MAX_NAMESPACES + 2)] = Field(default_factory=dict)
     """Node-seconds by namespace. The names `` and `*` mean unused and unobserved time."""
+    cost: Annotated[dict[str, float], Field(max_length=MAX_NAMESPACES + 2)] = Field(default_factory=dict)
+    """Amount by which these seconds have raised the cost, by namespace."""
 
 
 class SpotInternal(Bookkeeping):

@@ -5,9 +5,9 @@ reboot, the time since then counts too. An on-demand node costs while it
 runs pods of the pool. Each second of a node belongs to the namespaces whose pods use the node, or is unused.
 Time that Convoy did not observe is the residual. So the parts always add up to the whole.
 
-While the spot price is unknown, the on-demand price counts. Convoy notes these seconds in spans of time, and
-corrects the cost of each span with the mean price of its time as soon as that is known. So prices that always
-come late correct all but the newest spans.
+While the spot price is unknown, the on-demand price counts. Convoy notes these seconds and their cost in
+spans of time, and replaces the cost of a span as soon as the mean price of its time is known. So prices that
+always come late correct all but the newest spans, and a change of the on-demand price corrects none.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class _Totals:
     on_demand: float
     users: dict[str, float]
     provisional: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Node-seconds that count at the on-demand price for now, by user."""
 
 
 def account(observed: Observed, schedule: PriceSchedule, now: datetime) -> Account:
@@ -63,7 +64,8 @@ def account(observed: Observed, schedule: PriceSchedule, now: datetime) -> Accou
             totals.on_demand += cost
             _share(totals.users, users, cost)
     open_ = [one for one in base.provisional if not _rerated(one, totals, schedule, until)]
-    return Account(_cost(observed, totals, schedule, now), _noted(open_, totals, since, until))
+    noted = _noted(open_, totals.provisional, schedule, (since, until))
+    return Account(_cost(observed, totals, now), noted)
 
 
 def _base(observed: Observed) -> Account:
@@ -145,27 +147,33 @@ def _rerated(noted: ProvisionalCost, totals: _Totals, schedule: PriceSchedule, u
         return False
     mean = schedule.cost(begin, end, until) / (end - begin) * SECONDS_PER_HOUR
     for user, amount in noted.seconds.items():
-        change = amount * (mean - schedule.on_demand) / SECONDS_PER_HOUR
+        change = amount * mean / SECONDS_PER_HOUR - noted.cost.get(user, 0.0)
         totals.spot += change
         totals.users[user] = totals.users.get(user, 0.0) + change
     return True
 
 
 def _noted(
-    before: Sequence[ProvisionalCost], totals: _Totals, since: float, until: float
+    before: Sequence[ProvisionalCost],
+    provisional: Mapping[str, float],
+    schedule: PriceSchedule,
+    span: tuple[float, float],
 ) -> list[ProvisionalCost]:
     """Return the spans with the seconds that this account adds. While the newest span is short, it grows."""
-    fresh = {user: amount for user, amount in totals.provisional.items() if amount > 0}
-    if not fresh:
+    seconds = {user: amount for user, amount in provisional.items() if amount > 0}
+    if not seconds:
         return list(before)
-    begin, end = datetime.fromtimestamp(since, UTC), datetime.fromtimestamp(until, UTC)
-    if not before or (len(before) < MAX_SPANS and not _continues(before[-1], since, until)):
-        return [*before, ProvisionalCost(since=begin, until=end, seconds=fresh)]
+    cost = {user: amount * schedule.on_demand / SECONDS_PER_HOUR for user, amount in seconds.items()}
+    begin, end = (datetime.fromtimestamp(moment, UTC) for moment in span)
+    if not before or (len(before) < MAX_SPANS and not _continues(before[-1], *span)):
+        return [*before, ProvisionalCost(since=begin, until=end, seconds=seconds, cost=cost)]
     newest = before[-1]
-    merged = dict(newest.seconds)
-    for user, amount in fresh.items():
-        merged[user] = merged.get(user, 0.0) + amount
-    return [*before[:-1], newest.model_copy(update={"until": end, "seconds": merged})]
+    sums = {"seconds": _sum(newest.seconds, seconds), "cost": _sum(newest.cost, cost)}
+    return [*before[:-1], newest.model_copy(update={"until": end, **sums})]
+
+
+def _sum(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {user: one.get(user, 0.0) + other.get(user, 0.0) for user in (*one, *other)}
 
 
 def _continues(newest: ProvisionalCost, since: float, until: float) -> bool:
@@ -174,7 +182,7 @@ def _continues(newest: ProvisionalCost, since: float, until: float) -> bool:
     return gap < GAP_SECONDS and until - newest.since.timestamp() <= SPAN_SECONDS
 
 
-def _cost(observed: Observed, totals: _Totals, schedule: PriceSchedule, now: datetime) -> SpotCost:
+def _cost(observed: Observed, totals: _Totals, now: datetime) -> SpotCost:
     users = totals.users
     return SpotCost(
         currency=observed.pool.spec.price.currency or "",
@@ -191,9 +199,9 @@ def _cost(observed: Observed, totals: _Totals, schedule: PriceSchedule, now: dat
     )
 
 
-def provisional_cost(noted: Iterable[ProvisionalCost], on_demand: float) -> float:
+def provisional_cost(noted: Iterable[ProvisionalCost]) -> float:
     """Return the cost that the noted seconds count as."""
-    return sum(sum(one.seconds.values()) for one in noted) * on_demand / SECONDS_PER_HOUR
+    return sum(sum(one.cost.values()) for one in noted)
 
 
 def per_hour(records: Mapping[str, NodeRecord], on_demand: int, schedule: PriceSchedule, now: float) -> float:

@@ -132,7 +132,7 @@ def _show_cost(status: SpotPoolStatus, found: Account, schedule: PriceSchedule, 
     on_demand = len(status.internal.on_demand)
     status.cost = found.cost.model_copy(
         update={
-            "provisional": accounting.provisional_cost(found.provisional, schedule.on_demand),
+            "provisional": accounting.provisional_cost(found.provisional),
             "per_hour": accounting.per_hour(records, on_demand, schedule, moment),
         }
     )
