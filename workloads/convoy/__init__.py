@@ -22,12 +22,14 @@ from convoy_workloads.runtime import (
     DataError,
     Interrupted,
     Job,
+    Notice,
     ParamsError,
     PeerLost,
     ReplicaState,
     ResultError,
     SavedState,
     join,
+    notice,
 )
 
 if TYPE_CHECKING:
@@ -42,12 +44,14 @@ __all__ = [
     "DataError",
     "Interrupted",
     "Job",
+    "Notice",
     "ParamsError",
     "PeerLost",
     "ReplicaState",
     "ResultError",
     "SavedState",
     "join",
+    "notice",
 ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from convoy_workloads.ray_cluster import private, token
+from convoy_workloads.ray_cluster.drain_reports import DrainWatch, Report
 from convoy_workloads.ray_cluster.process import NodeFailed, NodeProcess
 from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, NodeSettings, environment
 
@@ -37,8 +38,12 @@ class Head:
         key: bytes,
         store_bytes: int = MIN_STORE_BYTES,
         base: Mapping[str, str] = os.environ,
+        report_notice: Report | None = None,
     ) -> None:
-        """Prepare the head. `address`: this pod's own address. `key`: the job's key."""
+        """Prepare the head. `address`: this pod's own address. `key`: the job's key.
+
+        `report_notice`: a function to call for each node that another program drains, as `job.report_notice`.
+        """
         private.check_version()
         if "ray" in sys.modules and os.environ.get("RAY_AUTH_MODE") != "token":
             raise RuntimeError(
@@ -47,6 +52,9 @@ class Head:
             )
         self.settings = NodeSettings(address, address, folder, token.write(folder, key), store_bytes, slots=0)
         self._process = NodeProcess(self.settings, base)
+        self._watch: DrainWatch | None = None
+        if report_notice is not None:
+            self._watch = DrainWatch(private.ForeignDrains(self.settings.gcs).poll, report_notice)
         # The driver must have the same settings as the head. Ray reads them when it is imported.
         os.environ.update(environment(self.settings, {}))
 
@@ -66,6 +74,8 @@ class Head:
         except BaseException:
             self._process.stop()
             raise
+        if self._watch is not None:
+            self._watch.start()
         return self
 
     def _start(self) -> None:
@@ -84,6 +94,8 @@ class Head:
         import ray  # noqa: PLC0415
 
         try:
+            if self._watch is not None:
+                self._watch.stop()
             ray.shutdown()
         finally:
             self._process.stop()

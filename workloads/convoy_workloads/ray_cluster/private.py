@@ -6,11 +6,15 @@ Ray has no public way to say that a node will vanish, nor to ask which nodes wil
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 RAY_VERSION = "2.60.0"
 RPC_SECONDS = 2
 """Maximum number of seconds of a call to the head's control service."""
+_OWN_DRAINS = b"convoy drains"
+"""Namespace of the keys, in the control service, that name the nodes which `start_drain` has drained."""
 _OWN_TITLES = (b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray::IDLE")
 """Titles of Ray's own processes, and of processes that wait for work."""
 
@@ -33,12 +37,15 @@ def start_drain(gcs: str, node_id: str, deadline: float, why: str) -> bool:
     """Mark a node as draining until `deadline` (Unix seconds), so that Ray starts nothing more on it.
 
     Return False if the control service refuses or does not respond. Ray itself ends nothing at the deadline.
+    `ForeignDrains` leaves out this drain.
     """
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # noqa: PLC0415
     from ray.core.generated import autoscaler_pb2  # noqa: PLC0415
 
     try:
-        accepted, _ = GcsClient(address=gcs).drain_node(
+        client = GcsClient(address=gcs)
+        client.internal_kv_put(node_id.encode(), b"", True, namespace=_OWN_DRAINS, timeout=RPC_SECONDS)
+        accepted, _ = client.drain_node(
             node_id,
             autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"),
             why,
@@ -62,6 +69,47 @@ def draining_nodes() -> Mapping[str, float]:
     except Exception:
         return {}
     return {node: ms / 1000 if ms else float("inf") for node, ms in found.items()}
+
+
+@dataclass(frozen=True)
+class Drain:
+    """A node that Ray's control service lists as draining."""
+
+    node_id: str
+    address: str
+    """The node's own address. Under Convoy this is the IP of its pod."""
+    deadline: float
+    """Unix seconds at which the node may disappear; infinity if unknown."""
+
+
+class ForeignDrains:
+    """The drains that another program than Convoy has begun. Needs no connected driver."""
+
+    def __init__(self, gcs: str) -> None:
+        """`gcs`: address of the head's control service."""
+        self._gcs = gcs
+        self._client: Any = None
+
+    def poll(self) -> list[Drain]:
+        """Return the draining nodes; none if the control service does not respond in time."""
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]  # noqa: PLC0415
+
+        try:
+            if self._client is None:
+                self._client = GcsClient(address=self._gcs)
+            draining: Mapping[str, int] = self._client.get_draining_nodes(timeout=RPC_SECONDS)
+            if not draining:
+                return []
+            own = self._client.internal_kv_keys(b"", namespace=_OWN_DRAINS, timeout=RPC_SECONDS)
+            nodes = self._client.get_all_node_info(timeout=RPC_SECONDS)
+        except Exception:  # The client raises errors of many kinds, which are private as well.
+            return []
+        addresses = {key.hex(): node.node_manager_address for key, node in nodes.items()}
+        return [
+            Drain(node, addresses[node], ms / 1000 if ms else float("inf"))
+            for node, ms in draining.items()
+            if node in addresses and node.encode() not in own
+        ]
 
 
 def node_id(arguments: Iterable[tuple[bytes, ...]]) -> str | None:

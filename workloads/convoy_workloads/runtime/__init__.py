@@ -5,6 +5,8 @@ is the program's own.
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.job import Job
 from convoy_workloads.runtime.joining import join
+from convoy_workloads.runtime.node_notice import Notice
+from convoy_workloads.runtime.node_notice import read as notice
 from convoy_workloads.runtime.replica_state import ReplicaState, SavedState
 from convoy_workloads.runtime.restored import Restored
 from convoy_workloads.runtime.result import ResultError
@@ -13,6 +15,7 @@ __all__ = [
     "DataError",
     "Interrupted",
     "Job",
+    "Notice",
     "ParamsError",
     "PeerLost",
     "ReplicaState",
@@ -20,4 +23,5 @@ __all__ = [
     "ResultError",
     "SavedState",
     "join",
+    "notice",
 ]

@@ -49,7 +49,7 @@ def main() -> None:
         return
     with convoy.join(Params) as job:
         if job.params.workers == "ray":
-            with live.connect(job.params, job.world) as start:
+            with live.connect(job.params, job.world, job.report_notice) as start:
                 train(job, start)
         else:
             train(job)

@@ -19,6 +19,7 @@ from convoy_workloads.engines.spotlight.live.worker import ANSWER_SECONDS
 from convoy_workloads.engines.spotlight.params import GridProblem, Params
 from convoy_workloads.engines.spotlight.simulated.run import StartWorkers
 from convoy_workloads.ray_cluster import token
+from convoy_workloads.ray_cluster.drain_reports import Report
 from convoy_workloads.ray_cluster.head import Head
 from convoy_workloads.ray_cluster.settings import default_folder
 from convoy_workloads.spot.ledger.requests import RequestLedger
@@ -28,8 +29,8 @@ ON_DEMAND = "on-demand"
 
 
 @contextmanager
-def connect(params: Params, world: int) -> Iterator[StartWorkers]:
-    """Start the head. Yield a function that starts the workers of a run.
+def connect(params: Params, world: int, report_notice: Report | None = None) -> Iterator[StartWorkers]:
+    """Start the head. Yield a function that starts the workers of a run. `report_notice`: see `Head`.
 
     Raises ValueError for several ranks.
     """
@@ -40,6 +41,7 @@ def connect(params: Params, world: int) -> Iterator[StartWorkers]:
         default_folder(),
         token.job_key(),
         params.live.store_mebibytes * MEBIBYTE,
+        report_notice=report_notice,
     )
     with ExitStack() as stack:
         stack.enter_context(head)
