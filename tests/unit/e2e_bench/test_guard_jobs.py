@@ -88,7 +88,7 @@ def test_every_rule_names_a_rank_that_is_three_times_as_slow(
     assert 5 in accused
 
 
-@pytest.mark.parametrize(("scenario", "seed"), [("slow", 10), ("half as fast", 11), ("nic", 12)])
+@pytest.mark.parametrize(("scenario", "seed"), [("slow", 2), ("half as fast", 11), ("nic", 12)])
 def test_delays_are_counted_from_the_onset(scenario: str, seed: int) -> None:
     outcome = play_job(scenario, seed)
     assert outcome.first_right and outcome.delay is not None and 1 <= outcome.delay <= 15

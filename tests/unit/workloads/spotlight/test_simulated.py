@@ -47,7 +47,7 @@ def params(**more: Any) -> Params:
     return Params.model_validate({**small, **more})
 
 
-def reports(run: Run, count: int = 12) -> list[IterationReport]:
+def reports(run: Run, count: int = 6) -> list[IterationReport]:
     return [run.iterate() for _ in range(count)]
 
 
@@ -70,7 +70,7 @@ def test_every_request_ends_once_and_every_second_has_a_price(systems: dict[str,
     counts = run.ledger.counts()
     assert counts["open"] == 0
     assert counts["planned"] == counts["consumed"] + counts["expired"] + counts["superseded"]
-    assert [one.trained for one in found] == [8] * 12
+    assert [one.trained for one in found] == [8] * 6
     assert (
         counts["leased"] > counts["consumed"] or not systems.get("commits", True) or counts["timedOut"] == 0
     )
@@ -80,11 +80,11 @@ def test_every_request_ends_once_and_every_second_has_a_price(systems: dict[str,
 
 def test_work_goes_on_from_the_last_step() -> None:
     run = Run(params(leaseSeconds=3))
-    reports(run, 20)
+    reports(run, 8)
     counts = run.ledger.counts()
     assert counts["resumed"] > 0 and counts["committed"] > 0
     without = Run(params(leaseSeconds=3, systems={"commits": False}))
-    reports(without, 20)
+    reports(without, 8)
     assert without.ledger.counts()["resumed"] == 0
 
 
@@ -93,7 +93,7 @@ def test_the_workers_change_no_bit_of_the_samples() -> None:
     prints = set()
     for systems in SYSTEMS:
         run = Run(params(selection="none", systems=systems))
-        reports(run, 6)
+        reports(run, 4)
         prints.add(fingerprint(run.policy, run.trainer.optimizer))
     assert len(prints) == 1
 
@@ -186,7 +186,7 @@ def test_a_tripped_canary_makes_the_next_exploring_fresh() -> None:
             canary={"seeds": 8, "minSpearman": 1.0}, selection="initialLatent", cluster={"trace": "steady"}
         )
     )
-    found = reports(run, 10)
+    found = reports(run, 8)
     trips = [one.iteration for one in found if not one.stale_allowed]
     assert trips and found[-1].stale_trips == len(trips)
     for number in trips:
