@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from convoy_workloads.simulators import (
     allocation,
+    astrasim,
     autoscaling,
     dag_scheduling,
     recovery,
@@ -19,4 +20,5 @@ SIMULATORS: tuple[Simulator, ...] = (
     allocation.SIMULATOR,
     spot.SIMULATOR,
     spotlight.SIMULATOR,
+    astrasim.SIMULATOR,
 )  # fmt: skip

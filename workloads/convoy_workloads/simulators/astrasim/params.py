@@ -1,0 +1,89 @@
+"""Parameters of the simulator astrasim."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from convoy_crds.meta import Model
+
+MOST_RANKS = 1024
+MOST_MESSAGES = 5_000_000
+"""Messages of a run, about a minute."""
+
+
+class NetworkDimension(Model):
+    """One dimension of the network."""
+
+    topology: Literal["Ring", "FullyConnected", "Switch"] = "Switch"
+    """Topology of the dimension."""
+    ranks: Annotated[int, Field(ge=2, le=MOST_RANKS)] = 8
+    """Number of ranks in the dimension."""
+    bandwidth: Annotated[float, Field(gt=0, le=100_000, alias="bandwidthGBps")] = 50.0
+    """Bandwidth of a link and direction in GB/s, with GB = 2^30 bytes."""
+    latency: Annotated[float, Field(ge=0, le=1e9, alias="latencyNs")] = 500.0
+    """Latency of a hop."""
+    all_reduce: Annotated[
+        str, Field(pattern=r"^(ring|direct([1-9][0-9]{0,3})?|halvingDoubling|doubleBinaryTree)$")
+    ] = "ring"
+    """Algorithm of the all-reduce: `ring`, `direct`, `halvingDoubling` or `doubleBinaryTree`. `direct4` sends
+    four messages at once."""
+
+
+class Params(Model):
+    """A data-parallel step: forward, backward with an all-reduce of each bucket of gradients, optimizer."""
+
+    dimensions: Annotated[list[NetworkDimension], Field(min_length=1, max_length=4)] = Field(
+        default_factory=lambda: [NetworkDimension()]
+    )
+    """Dimensions of the network, the fastest in the number of a rank first."""
+    network: Literal["unaware", "aware"] = "unaware"
+    """`aware`: each directed link sends one message at a time. It has one dimension only."""
+    splits: Annotated[int, Field(ge=1, le=256)] = 4
+    """Chunks of an all-reduce."""
+    active_chunks: Annotated[int, Field(ge=1, le=256)] = 2
+    """Chunks that run at once in a dimension."""
+    local_bandwidth_aware: bool = True
+    """Reduce-scatter up the dimensions and all-gather down, instead of an all-reduce in each dimension."""
+    endpoint_delay: Annotated[int, Field(ge=1, le=10**9, alias="endpointDelayNs")] = 10
+    """Time between the arrival of data and the message that depends on it."""
+    memory_bandwidth: Annotated[float, Field(gt=0, le=1e6, alias="memoryGBps")] = 1600.0
+    """Bandwidth of a rank's memory in GB/s, with GB = 10^9 bytes. It limits reductions."""
+    buckets: Annotated[int, Field(ge=1, le=64)] = 4
+    """Buckets of gradients. The all-reduce of a bucket runs beside the backward pass of the later ones."""
+    bucket_bytes: Annotated[int, Field(ge=1, le=1 << 34)] = 26_214_400
+    """Bytes of a bucket."""
+    forward_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.004
+    """Duration of the forward pass."""
+    backward_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.008
+    """Duration of the backward pass."""
+    optimizer_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.001
+    """Duration of the optimizer step, after all all-reduces."""
+    noise: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Standard deviation of a rank's computation, as a fraction of its duration. The seed decides."""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        ranks = math.prod(one.ranks for one in self.dimensions)
+        if ranks > MOST_RANKS:
+            raise ValueError(f"dimensions: may have at most {MOST_RANKS} ranks in all, have {ranks}")
+        if self.network == "aware":
+            if len(self.dimensions) > 1:
+                raise ValueError("dimensions: the network aware has one dimension only")
+            if self.dimensions[0].topology == "Ring" and ranks == 2:
+                raise ValueError("dimensions: a Ring of the network aware needs at least 3 ranks")
+        for number, one in enumerate(self.dimensions):
+            if one.all_reduce in {"halvingDoubling", "doubleBinaryTree"} and one.ranks & (one.ranks - 1):
+                raise ValueError(
+                    f"dimensions[{number}].allReduce: {one.all_reduce} needs a power of two of ranks, "
+                    f"has {one.ranks}"
+                )
+        most = ranks * self.buckets * self.splits * sum(2 * (one.ranks - 1) for one in self.dimensions)
+        if most > MOST_MESSAGES:
+            raise ValueError(
+                f"the step has about {most} messages, more than {MOST_MESSAGES}: "
+                "use fewer ranks, buckets or splits"
+            )
+        return self
