@@ -25,7 +25,7 @@ WORKER = ("-m", "convoy_workloads.ray_cluster.worker", "--folder", machines.FOLD
 
 @pytest.fixture
 def network() -> Iterator[list[machines.Machine]]:
-    with machines.network(3) as found:
+    with machines.network(4) as found:
         yield found
 
 
@@ -42,6 +42,7 @@ def test_nodes_join_are_lost_drain_and_strangers_stay_out(
             shared / f"{one.address}.log",
             CONVOY_JOB_KEY_FILE=own,
             CONVOY_MEMBERS_FILE=str(members),
+            CONVOY_NOTICE_FILE=str(shared / f"{one.address}.json"),
         )
         for one in workers
     }
@@ -55,7 +56,7 @@ def test_nodes_join_are_lost_drain_and_strangers_stay_out(
     )
     assert driver.read() == {"head": True}
     joined = driver.read()
-    assert joined["addresses"] == [one.address for one in workers] and joined["uids"] == [65532, 65532]
+    assert joined["addresses"] == [one.address for one in workers] and joined["uids"] == [65532] * 3
 
     assert driver.read() == {"kill": workers[1].address}
     workers[1].kill()
@@ -68,12 +69,30 @@ def test_nodes_join_are_lost_drain_and_strangers_stay_out(
         machines.python("-c", _STRANGER, head.address), shared / "stranger.log", RAY_AUTH_MODE="token",
         RAY_AUTH_TOKEN=Path(other).read_text().strip(), RAY_TMPDIR="/mnt",
     )  # fmt: skip
+    drain = driver.read()
+    assert drain["drain"] == workers[2].address and drain["accepted"] and drain["reported"] < 60
+    content = {
+        "kind": "Preemption",
+        "sources": ["Ray"],
+        "atMs": 1,
+        "deadlineMs": int(time.time() + 99) * 1000,
+    }
+    (shared / f"{workers[2].address}.json").write_text(json.dumps(content))
+    driver.go_on()
+    known = driver.read()
+    assert known["reports"] == [[workers[2].address, True]]
+    assert (known["notice"], known["none"]) == ("Preemption", True)
+    workers[2].kill()
+    driver.go_on()
+
     assert driver.read() == {"terminate": workers[0].address}
     sent = time.time()
     machine_terminates(programs[workers[0].address], workers[0])
     driver.go_on()
     drained = driver.read()
     assert drained["draining"] < 60 and drained["notice"] > sent and drained["gone"] < 60
+    assert not drained["foreign"], "the end of a pod is no notice about its node"
+    assert drained["reported"] == [workers[2].address]
     assert driver.read() == {"stopped": True}
     assert programs[workers[0].address].wait(60) == 0
     assert stranger.wait(60) != 0, "a process with another token was let in"
