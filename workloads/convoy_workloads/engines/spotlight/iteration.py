@@ -122,6 +122,8 @@ class Loop:
         self._guard = StalenessGuard(params.canary.min_spearman)
         self._choice = Choice()
         self.iteration = 0
+        self.trained = 0
+        """Number of samples that were trained on so far."""
 
     # One iteration
 
@@ -139,6 +141,7 @@ class Loop:
             if self._overlaps:
                 choice = self._explore_beside(number + 1, training)
             update = self._wait(training)
+        self.trained += samples
         self._choice = choice
         self._ledger.close_iterations(number + 1)
         self.iteration += 1
@@ -324,6 +327,7 @@ class Loop:
         """Return what the next iteration needs, besides the ledger and the weights."""
         return {
             "iteration": self.iteration,
+            "trained": self.trained,
             "choice": self._choice.to_json(),
             "guard": self._guard.state_dict(),
             "planner": self._planner.state_dict(),
@@ -332,6 +336,7 @@ class Loop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set the saved state."""
         self.iteration = state["iteration"]
+        self.trained = state["trained"]
         self._choice = Choice.parse(state["choice"])
         self._guard.load_state_dict(state["guard"])
         self._planner.load_state_dict(state["planner"])
