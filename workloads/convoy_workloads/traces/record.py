@@ -41,6 +41,7 @@ class Recorder:
         self._rank = rank
         self._max_bytes = max_bytes
         self._profile: Any = None
+        self._observer: Any = None
 
     def __enter__(self) -> Recorder:
         return self
@@ -73,12 +74,13 @@ class Recorder:
 
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            observer = ExecutionTraceObserver().register_callback(str(self._partial("host")))
+            self._observer = ExecutionTraceObserver()
+            self._observer.register_callback(str(self._partial("host")))
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
                 activities.append(ProfilerActivity.CUDA)
             self._profile = profile(
-                activities=activities, record_shapes=True, execution_trace_observer=observer
+                activities=activities, record_shapes=True, execution_trace_observer=self._observer
             )
             self._profile.start()
             self._profile.add_metadata_json("convoy", json.dumps({"threads": threads_of_groups()}))
@@ -93,6 +95,7 @@ class Recorder:
         host, kineto = self._partial("host"), self._partial("kineto")
         try:
             profile.stop()
+            self._release()
             if not problem:
                 profile.export_chrome_trace(str(kineto))
                 size = self._size(host) + self._size(kineto)
@@ -107,11 +110,18 @@ class Recorder:
 
     def _fail(self, problem: str) -> None:
         self._profile = None
+        self._release()
         self.problem = problem
         log_line(f"rank {self._rank} has no trace: {problem}")
         for path in (self._partial("host"), self._partial("kineto")):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        """Close the host trace. torch allows one registered observer in a process."""
+        if self._observer is not None:
+            self._observer.unregister_callback()
+        self._observer = None
 
     def _publish(self, kind: str) -> Path:
         path = self._folder / f"{kind}.{self._rank}.json"

@@ -56,7 +56,7 @@ def convert(
         trace.metadata,
         schema=operators.schema,
         rank=rank,
-        world_size=timeline.distributed.get("world_size"),
+        world_size=timeline.world_size(),
         process_groups=groups.as_text(),
     )
     return Conversion(trace, found.result())

@@ -8,11 +8,9 @@ from typing import Any
 
 from convoy_workloads.traces.convert.works import Work
 from convoy_workloads.traces.findings import Finding, Findings, Rule
-from convoy_workloads.traces.torch_json.document import items, mapping
+from convoy_workloads.traces.torch_json.document import bounded, items, mapping
 from convoy_workloads.traces.torch_json.host import Host
-from convoy_workloads.traces.torch_json.kineto import DEVICE, Kineto, groups_in
-
-MAX_RANKS = 1_000_000
+from convoy_workloads.traces.torch_json.kineto import DEVICE, MAX_RANKS, Kineto, groups_in
 
 
 class Groups:
@@ -20,8 +18,13 @@ class Groups:
 
     def __init__(self, kineto: Kineto, host: Host) -> None:
         listed = groups_in(kineto) or host.groups()
-        self.ranks = {name: _ranks(one) for one in listed if isinstance(name := one.get("pg_name"), str)}
+        self.ranks: dict[str, tuple[int, ...]] = {}
         """Ranks of each group by its name. torch lists no ranks for the group of all."""
+        room = MAX_RANKS
+        for one in listed:
+            if isinstance(name := one.get("pg_name"), str) and room > 0:
+                self.ranks[name] = _ranks(one)
+                room -= 1 + len(self.ranks[name])
         self._on_host = [
             str(one.get("pg_name")) for one in listed if "gloo" in str(one.get("backend_config", "gloo"))
         ]
@@ -58,8 +61,7 @@ class Groups:
 
 
 def _ranks(group: Mapping[str, Any]) -> tuple[int, ...]:
-    ranks = [one for one in items(group.get("ranks")) if isinstance(one, int) and 0 <= one < MAX_RANKS]
+    ranks = [one for one in items(group.get("ranks")) if bounded(one, MAX_RANKS) is not None]
     if ranks:
         return tuple(ranks)
-    size = group.get("pg_size", group.get("group_size"))
-    return tuple(range(size)) if isinstance(size, int) and 0 < size <= MAX_RANKS else ()
+    return tuple(range(bounded(group.get("pg_size", group.get("group_size")), MAX_RANKS) or 0))

@@ -15,6 +15,7 @@ from convoy_workloads.traces.convert.kinds import ELEMENT_BYTES
 from convoy_workloads.traces.convert.segments import Operator
 from convoy_workloads.traces.convert.works import Work
 from convoy_workloads.traces.findings import Finding, Findings, Rule
+from convoy_workloads.traces.torch_json.document import bounded
 from convoy_workloads.traces.torch_json.document import items as as_list
 from convoy_workloads.traces.torch_json.host import HostNode
 from convoy_workloads.traces.torch_json.kineto import DEVICE, Event
@@ -126,14 +127,14 @@ class NodeMaker:
         """Return source, destination and tag of a send or receive."""
         args = work.event.args
         values = work.launcher.values() if work.launcher else []
-        named = args.get("Dst Rank" if work.kind is NodeType.SEND else "Src Rank")
-        other = named if isinstance(named, int) else _whole(values, _RANK_PLACE)
+        named = bounded(args.get("Dst Rank" if work.kind is NodeType.SEND else "Src Rank"), 2**31)
+        other = _whole(values, _RANK_PLACE) if named is None else named
         other = None if other is None else self._groups.global_rank(group, other)
         tag = _whole(values, _TAG_PLACE) if work.event.category not in DEVICE else None
         mine = self._rank
         source, target = (mine, other) if work.kind is NodeType.SEND else (other, mine)
         ends = {"comm_src": source, "comm_dst": target, "comm_tag": tag or 0}
-        return {name: value for name, value in ends.items() if value is not None and value < 2**31}
+        return {name: value for name, value in ends.items() if value is not None}
 
     def _step(self, time: int) -> int | None:
         place = bisect_right(self._steps, (time, 2**62, 2**62))
@@ -170,8 +171,7 @@ def _thread(lane: str) -> int | None:
 
 
 def _whole(values: list[Any], place: int) -> int | None:
-    value = values[place] if place < len(values) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+    return bounded(values[place], 2**31) if place < len(values) else None
 
 
 def _bytes(work: Work) -> int | None:
@@ -183,12 +183,12 @@ def _bytes(work: Work) -> int | None:
         name = "Out msg nelems" if work.kind is NodeType.RECV else "In msg nelems"
         element = ELEMENT_BYTES.get(str(event.args.get("dtype")).lower())
         elements = event.number(name)
-        return None if element is None or elements is None or elements < 0 else element * elements
+        return None if element is None or elements is None else bounded(element * elements)
     found = work.host.input_tensors() if work.host else []
     if not found and work.launcher:
         # A rank that only receives, as in a scatter, puts nothing in: its result counts.
         found = work.launcher.input_tensors()
-    return sum(one.bytes for one in found) if found else _bytes_of_dims(event)
+    return bounded(sum(one.bytes for one in found)) if found else _bytes_of_dims(event)
 
 
 def _bytes_of_dims(event: Event) -> int | None:
@@ -197,9 +197,10 @@ def _bytes_of_dims(event: Event) -> int | None:
     total = 0
     for shape, kind in zip(dims, types, strict=False):
         element = ELEMENT_BYTES.get(str(kind).lower())
-        if element is None or not all(isinstance(one, int) and one >= 0 for one in as_list(shape)):
+        for one in as_list(shape):
+            length = bounded(one)
+            element = None if element is None or length is None else bounded(element * length)
+        if element is None:
             return None
-        for one in shape:
-            element *= one
         total += element
-    return total if dims and types and total < 2**62 else None
+    return bounded(total) if dims and types else None

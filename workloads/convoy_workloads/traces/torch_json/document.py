@@ -96,6 +96,12 @@ def text(owner: Mapping[str, Any], name: str, path: str) -> str:
     return value
 
 
+def bounded(value: Any, limit: int = 2**62) -> int | None:
+    """Return a whole number of at least 0 and below `limit`; None for any other value."""
+    right = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
+    return value if right else None
+
+
 def mapping(value: Any) -> dict[str, Any]:
     """Return an object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}

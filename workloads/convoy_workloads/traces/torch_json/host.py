@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_workloads.traces.findings import Finding, Findings, InvalidTrace, Rule
-from convoy_workloads.traces.torch_json.document import FieldError, items, mapping, text, whole
+from convoy_workloads.traces.torch_json.document import FieldError, bounded, items, mapping, text, whole
 from convoy_workloads.traces.wire.limits import LIMITS, Limits
 
 GROUPS_NODE = "## process_group:init ##"
@@ -78,14 +78,13 @@ def tensors(values: list[Any], depth: int = 0) -> Iterator[Tensor]:
     for value in values:
         if not isinstance(value, list):
             continue
-        if len(value) == _TENSOR_PARTS and isinstance(value[5], str) and _whole_numbers(value[:5]):
-            yield Tensor(value[1], value[3] * value[4])
+        if len(value) == _TENSOR_PARTS and isinstance(value[5], str):
+            _, storage, _, elements, size = (bounded(one) for one in value[:5])
+            total = None if elements is None or size is None else bounded(elements * size)
+            if storage is not None and total is not None:
+                yield Tensor(storage, total)
         elif depth < _NESTED_LISTS:
             yield from tensors(value, depth + 1)
-
-
-def _whole_numbers(values: list[Any]) -> bool:
-    return all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**62 for one in values)
 
 
 def read_host(document: Mapping[str, Any], found: Findings, limits: Limits = LIMITS) -> Host:

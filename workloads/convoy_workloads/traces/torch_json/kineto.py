@@ -7,13 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_workloads.traces.findings import Finding, Findings, InvalidTrace, Rule
-from convoy_workloads.traces.torch_json.document import FieldError, items, mapping, microseconds, text
+from convoy_workloads.traces.torch_json.document import (
+    FieldError,
+    bounded,
+    items,
+    mapping,
+    microseconds,
+    text,
+)
 from convoy_workloads.traces.wire.limits import LIMITS, Limits
 
 HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "xpu_runtime"})
 """Categories of what runs on threads of the host."""
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 """Categories of what runs on streams of a device."""
+MAX_RANKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,9 +37,8 @@ class Event:
     args: Mapping[str, Any] = field(default_factory=dict)
 
     def number(self, name: str) -> int | None:
-        """Return a whole number among the arguments; None without it."""
-        value = self.args.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        """Return a whole number of at least 0 among the arguments; None without it."""
+        return bounded(self.args.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +53,11 @@ class Kineto:
 
     def rank(self) -> int | None:
         """Return the rank; None if the trace does not name it."""
-        rank = self.distributed.get("rank")
-        return rank if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0 else None
+        return bounded(self.distributed.get("rank"), MAX_RANKS)
+
+    def world_size(self) -> int | None:
+        """Return the number of ranks; None if the trace does not name it."""
+        return bounded(self.distributed.get("world_size"), MAX_RANKS + 1)
 
 
 def read_kineto(document: Mapping[str, Any], found: Findings, limits: Limits = LIMITS) -> Kineto:
@@ -63,7 +73,7 @@ def read_kineto(document: Mapping[str, Any], found: Findings, limits: Limits = L
         raise InvalidTrace([Finding(Rule.TOO_MANY_NODES, f"traceEvents: more than {limits.nodes}")])
     events = []
     for number, one in enumerate(listed):
-        if not isinstance(one, dict) or one.get("ph") != "X" or one.get("cat") not in HOST | DEVICE:
+        if not isinstance(one, dict) or one.get("ph") != "X" or str(one.get("cat")) not in HOST | DEVICE:
             continue
         try:
             events.append(_event(one, f"traceEvents[{number}]", limits))

@@ -1,0 +1,165 @@
+"""Tests of the bounds and checks of torch's JSON traces: a foreign file gives findings, no other error."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cases import cases
+from tests.unit.workloads.traces.torch_docs import event, host, kineto, node, step, tensor, work
+
+from convoy_workloads.traces.attributes import text_of
+from convoy_workloads.traces.convert.convert import convert
+from convoy_workloads.traces.findings import InvalidTrace, Rule
+from convoy_workloads.traces.replay import replay
+from convoy_workloads.traces.torch_json.document import load_json, parse
+from convoy_workloads.traces.wire.limits import Limits
+
+EVENTS = [
+    step(7, 0, 40),
+    event("c10d::allreduce_", 10, 13, record=2),
+    work(12, 30, 3),
+    event("aten::mm", 20, 25, record=4),
+]
+NODES = [
+    node(20, "c10d::allreduce_", 2, [[tensor(5, 100)]]),
+    node(21, "gloo:all_reduce", 3, [tensor(5, 100)]),
+    node(22, "aten::mm", 4, [tensor(6)], [tensor(7)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "rule", "text"),
+    [
+        (b'{"a": ', Rule.MALFORMED, "line 1"),
+        (b'{"a": "\xff"}', Rule.MALFORMED, "not UTF-8"),
+        (b"[1]", Rule.MALFORMED, "must hold a JSON object, not list"),
+        (b'{"a": NaN}', Rule.MALFORMED, "NaN is no JSON number"),
+        (b'{"a": ' + b"9" * 5000 + b"}", Rule.MALFORMED, "4300 digits"),
+        (b"[" * 100_000, Rule.TOO_DEEP, "200 levels"),
+        (b'{"a": ' + b"[" * 250 + b"]" * 250 + b"}", Rule.TOO_DEEP, "200 levels"),
+    ],
+    ids=["cut", "bytes", "list", "nan", "digits", "endless", "deep"],
+)
+def test_text_that_is_no_trace(data: bytes, rule: Rule, text: str) -> None:
+    with pytest.raises(InvalidTrace) as error:
+        parse(data, "job/host.0.json")
+    (found,) = error.value.findings
+    assert found.rule is rule
+    assert text in found.text
+    assert str(error.value).startswith("job/host.0.json: ")
+
+
+def test_a_compressed_file_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "host.0.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(host(*NODES)).encode()))
+    assert load_json(path) == host(*NODES)
+    with pytest.raises(InvalidTrace, match="TooLarge"):
+        load_json(path, Limits(decompressed_bytes=100))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"ts": -1}, "traceEvents[1].ts: must be a time of at least 0 microseconds, not -1"),
+        ({"ts": "3"}, "traceEvents[1].ts: must be a number, not '3'"),
+        ({"ts": True}, "traceEvents[1].ts: must be a number, not True"),
+        ({"ts": 1e300}, "traceEvents[1].ts: must be a time"),
+        ({"ts": float("inf")}, "traceEvents[1].ts: must be a time"),
+        ({"dur": None}, "traceEvents[1].dur: must be a number, not None"),
+        ({"dur": -0.5}, "traceEvents[1].dur: must be a time"),
+        ({"name": 5}, "traceEvents[1].name: must be a text, not 5"),
+        ({"tid": [1]}, "traceEvents[1].tid: must name a thread"),
+    ],
+)
+def test_an_event_with_a_wrong_field_is_left_out(change: dict[str, Any], text: str) -> None:
+    conversion = convert(host(), kineto(EVENTS[0], {**EVENTS[1], **change}))
+    assert [one.rule for one in conversion.findings] == [Rule.INVALID_FIELD]
+    assert conversion.findings[0].text.startswith(text)
+    assert [one.name for one in conversion.trace.nodes] == ["ProfilerStep#7"]
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "text"),
+    [
+        ({"id": -1}, Rule.INVALID_FIELD, "nodes[1].id: must be a whole number"),
+        ({"id": 2**63}, Rule.INVALID_FIELD, "nodes[1].id: must be a whole number"),
+        ({"id": 20}, Rule.DUPLICATE_ID, "nodes[1]: id 20 is taken"),
+        ({"name": None}, Rule.INVALID_FIELD, "nodes[1].name: must be a text"),
+        ({"attrs": [{"name": "tid", "value": "x"}]}, Rule.INVALID_FIELD, "nodes[1].attrs.tid: must be"),
+    ],
+)
+def test_a_node_with_a_wrong_field_is_left_out(change: dict[str, Any], rule: Rule, text: str) -> None:
+    conversion = convert(host(NODES[0], {**NODES[2], **change}), kineto(EVENTS[3]))
+    assert [one.rule for one in conversion.findings] == [rule]
+    assert conversion.findings[0].text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "kinetos", "text"),
+    [
+        ({}, kineto(*EVENTS), "no host trace of torch"),
+        (host(), {}, "no Kineto trace of torch"),
+        (host(), kineto(), "no event with a time"),
+        (host(*[NODES[0]] * 11), kineto(*EVENTS), "nodes: more than 10"),
+        (host(), kineto(*[EVENTS[0]] * 11), "traceEvents: more than 10"),
+    ],
+)
+def test_no_trace_at_all(hosts: dict[str, Any], kinetos: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidTrace, match=text):
+        convert(hosts, kinetos, limits=Limits(nodes=10))
+
+
+def test_threads_are_bounded() -> None:
+    with pytest.raises(InvalidTrace, match="more than 1000 threads"):
+        convert(host(), kineto(*(event("a", 0, 1, tid) for tid in range(1001))))
+
+
+def test_ranks_of_process_groups_are_bounded() -> None:
+    """A hundred groups of almost a million ranks would take gigabytes."""
+    groups = [{"pg_name": str(number), "pg_size": 999_999} for number in range(100)]
+    document = {**kineto(*EVENTS), "distributedInfo": {"pg_config": groups}}
+    metadata = convert(host(*NODES), document).trace.metadata
+    assert len(text_of(metadata, "process_groups")) < 10_000_000
+
+
+def test_the_rank_of_the_trace_counts() -> None:
+    assert convert(host(), kineto(*EVENTS, rank=1), rank=5).trace.rank == 1
+    unnamed = {**kineto(*EVENTS), "distributedInfo": None}
+    assert convert(host(), unnamed, rank=5).trace.rank == 5
+
+
+VALUES = [None, True, -1, 0, 3, 2**70, 1e308, "", "x", [], [[]], {}, {"a": 1}]
+
+
+def test_random_wrong_values_give_findings_or_a_trace() -> None:
+    """Each field of both traces gets a wrong value. What is converted can be replayed."""
+    chance = random.Random(11)
+    refused = 0
+    for _ in range(cases(600)):
+        documents = copy.deepcopy((host(*NODES), kineto(*EVENTS, convoy={"threads": {"200": "0"}})))
+        for _ in range(chance.randint(1, 3)):
+            places = list(_places(documents[chance.randrange(2)]))
+            owner, key = chance.choice(places)
+            owner[key] = copy.deepcopy(chance.choice(VALUES))
+        try:
+            trace = convert(*documents).trace
+        except InvalidTrace as error:
+            assert error.findings
+            refused += 1
+        else:
+            assert replay(trace).span >= 0
+    assert 0 < refused < cases(300)
+
+
+def _places(value: Any) -> Any:
+    """Yield the owner and key of each value inside lists and objects."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from _places(value[key])
