@@ -27,6 +27,11 @@ def test_head_and_worker_have_fixed_ports_and_their_own_address() -> None:
         assert {"--node-manager-port=8077", "--object-manager-port=8076", "--block"} <= set(words)
 
 
+def test_a_worker_node_tells_when_its_pod_started() -> None:
+    assert "--labels=convoy-since=1234" in arguments(replace(NODE, since=1234.4))
+    assert not [word for word in arguments(HEAD) if word.startswith("--labels")]
+
+
 def test_the_environment_demands_a_token_and_drops_foreign_settings_of_ray() -> None:
     found = environment(NODE, {"PATH": "/bin", "RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "secret"})
     assert found["PATH"] == "/bin" and found["RAY_AUTH_MODE"] == "token"

@@ -13,7 +13,7 @@ from types import TracebackType
 from convoy_workloads.ray_cluster import private, token
 from convoy_workloads.ray_cluster.drain_reports import DrainWatch, Report
 from convoy_workloads.ray_cluster.process import NodeFailed, NodeProcess
-from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, NodeSettings, environment
+from convoy_workloads.ray_cluster.settings import MIN_STORE_BYTES, SINCE_LABEL, NodeSettings, environment
 
 STARTS = 3
 """Tries to start the head."""
@@ -26,6 +26,8 @@ class WorkerNode:
     id: str
     address: str
     slots: int
+    since: float | None = None
+    """Unix time at which the node's pod started; None if the node does not tell."""
 
 
 class Head:
@@ -110,7 +112,12 @@ class Head:
 
         return sorted(
             (
-                WorkerNode(node["NodeID"], node["NodeManagerAddress"], int(node["Resources"].get("CPU", 0)))
+                WorkerNode(
+                    node["NodeID"],
+                    node["NodeManagerAddress"],
+                    int(node["Resources"].get("CPU", 0)),
+                    _since(node.get("Labels", {})),
+                )
                 for node in ray.nodes()
                 if node["Alive"] and node["NodeManagerAddress"] != self.settings.address
             ),
@@ -130,3 +137,10 @@ class Head:
     def start_drain(self, node_id: str, deadline: float, why: str) -> bool:
         """Mark a node as draining, so that no actor is started on it. See `private.start_drain`."""
         return private.start_drain(self.settings.gcs, node_id, deadline, why)
+
+
+def _since(labels: Mapping[str, str]) -> float | None:
+    try:
+        return float(labels[SINCE_LABEL])
+    except (KeyError, ValueError):
+        return None

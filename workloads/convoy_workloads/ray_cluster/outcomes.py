@@ -58,8 +58,10 @@ def outcome(reference: Any, seconds: float) -> Outcome:
         # A lost object of an argument is reported as an error of the task.
         lost = isinstance(error.cause, errors.RayActorError | errors.ObjectLostError)
         return Lost(_first_line(error.cause)) if lost else Raised(_last_line(error))
+    except errors.RayActorError as error:
+        # An actor whose constructor raises is reported as an actor that has died.
+        return Raised(_last_line(error)) if error.actor_init_failed else Lost(_last_line(error))
     except (
-        errors.RayActorError,
         errors.ObjectLostError,
         errors.NodeDiedError,
         errors.WorkerCrashedError,

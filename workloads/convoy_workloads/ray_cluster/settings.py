@@ -29,6 +29,8 @@ a busy node would count as lost. No work waits for them, because leases time out
 """
 RECONNECT_SECONDS = 10
 """Seconds after which a worker's node ends if the head does not respond. Its program then starts another."""
+SINCE_LABEL = "convoy-since"
+"""Label of a Ray node with the Unix time at which its pod started. It stays if the pod joins another head."""
 MAX_FOLDER = 45
 """Longest path of a node's folder. The paths of Ray's sockets, of at most 107 characters, are in it."""
 MIN_STORE_BYTES = 80 * 1024 * 1024
@@ -51,6 +53,8 @@ class NodeSettings:
     """Size of the object store, in the shared memory of the pod."""
     slots: int = 1
     """Number of actors with one CPU each that Ray may place on this node; 0 for none."""
+    since: float | None = None
+    """Unix time at which the node's pod started; None on the head."""
 
     def __post_init__(self) -> None:
         if len(str(self.folder)) > MAX_FOLDER:
@@ -100,6 +104,7 @@ def arguments(settings: NodeSettings) -> list[str]:
         f"--object-store-memory={settings.store_bytes}",
         f"--num-cpus={settings.slots}",
         f"--temp-dir={settings.folder}",
+        *([] if settings.since is None else [f"--labels={SINCE_LABEL}={settings.since:.0f}"]),
         "--include-log-monitor=false",
         "--disable-usage-stats",
         "--block",

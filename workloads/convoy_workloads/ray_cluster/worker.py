@@ -82,6 +82,7 @@ class Worker:
         self._options = options
         self._environment = environment
         self._stop = threading.Event()
+        self._since = time.time()  # The program starts with its pod, and outlives the heads that it joins.
         self._failures = 0
         self._node: NodeProcess | None = None
 
@@ -128,6 +129,7 @@ class Worker:
             token.write(options.folder, options.key),
             options.store_bytes,
             options.slots,
+            self._since,
         )
         # Ray's client in this process needs the same settings. It reads them when it is imported, in `drain`.
         os.environ.update(environment(settings, {}))
