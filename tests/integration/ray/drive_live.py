@@ -7,16 +7,21 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from convoy_workloads.engines.spotlight.live.connection import connect
 from convoy_workloads.engines.spotlight.live.live_workers import LiveWorkers
-from convoy_workloads.engines.spotlight.live.ray_actors import RayCluster
+from convoy_workloads.engines.spotlight.live.messages import Pull
+from convoy_workloads.engines.spotlight.live.ray_actors import RayCluster, on_node
+from convoy_workloads.engines.spotlight.live.spot_actor import SpotActor
 from convoy_workloads.engines.spotlight.params import Params
 from convoy_workloads.engines.spotlight.simulated.run import Run
-from convoy_workloads.ray_cluster.outcomes import Value, outcome
+from convoy_workloads.ray_cluster.outcomes import Raised, Value, finished, outcome
 
 PARAMS = Params.model_validate(json.loads(os.environ["CONVOY_PARAMS"]))
+WAITING = 300
+"""Calls that wait at a time: more than a thread pool would have threads."""
 
 
 def emit(**facts: Any) -> None:
@@ -49,6 +54,24 @@ def wait_for_workers(run: Run, count: int) -> None:
             workers.serve(0.05)
 
 
+def ray_facts(run: Run, cluster: RayCluster) -> dict[str, Any]:
+    """Return what only a real Ray can show: waiting calls, a worker with another image, labels of nodes."""
+    workers, end = run.workers, time.monotonic() + 120
+    assert isinstance(workers, LiveWorkers)
+    calls = [cluster._exchange.call.remote(f"none/{one}", Pull(1), 60.0) for one in range(WAITING)]
+    while len(finished(calls, 0.0)) < WAITING and time.monotonic() < end:
+        workers.serve(0.1)
+    recipe = replace(cluster.recipe, image=replace(cluster.recipe.image, code="another"))
+    (node,) = {one.node for one in cluster.running.values()}
+    other = on_node(SpotActor, node, max_concurrency=8).remote("other", cluster._exchange, recipe)
+    refused = outcome(other.run.remote(), 120)
+    return {
+        "answered": sum(outcome(one, 0.0) == Value(([],)) for one in calls),
+        "refused": refused.reason if isinstance(refused, Raised) else str(refused),
+        "since": [one.since for one in cluster.head.worker_nodes()],
+    }
+
+
 def main() -> None:
     with connect(PARAMS, 1) as start:
         run = Run(PARAMS, start=start)
@@ -56,6 +79,7 @@ def main() -> None:
         cluster = cluster_of(run)
         assert len(cluster.ready) == 2
         warm = sorted(cluster.regroup(1 + number % 2) for number in range(40))
+        emit(**ray_facts(run, cluster))
         emit(degrees=[one.degree for one in cluster._groups], warm=warm[len(warm) // 2], epoch=cluster.epoch)
         reports = [run.iterate()]
         while not reports[-1].explored and len(reports) < 8:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -42,11 +43,15 @@ def test_spot_workers_explore_regroup_and_vanish(shared: Path) -> None:
             "OMP_NUM_THREADS": "1",
         }
         engine = machines.python("-m", "convoy_workloads.engines.spotlight.engine")
+        began = time.time()
         spot.start(engine, shared / "spot.log", CONVOY_MEMBERS_FILE=str(members), **common)
         driver = machines.Driver(
             head, shared / "driver.log", HERE / "drive_live.py", MASTER_ADDR=head.address, **common
         )
 
+        facts = driver.read()
+        assert facts["answered"] == 300 and "other source files" in facts["refused"], facts
+        assert len(facts["since"]) == 1 and began <= facts["since"][0] + 1 <= time.time() + 1
         grouped = driver.read()
         assert grouped["degrees"] == [2] and grouped["epoch"] >= 40
         assert grouped["warm"] < 2

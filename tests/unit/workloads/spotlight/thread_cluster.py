@@ -59,7 +59,7 @@ class ThreadCluster:
         started = sorted(self.wanted - self.noticed - set(self._running))
         for name in started:
             self._start(name)
-        return Changes(ended, started)
+        return Changes(ended, {name: name for name in started}, dict.fromkeys(self._running))
 
     def groups(self) -> int:
         return len(self._running)

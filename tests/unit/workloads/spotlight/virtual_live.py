@@ -230,7 +230,8 @@ class VirtualCluster:
         self._coming = self._coming[len(started) :]
         self.running |= {one.name: one for one in started}
         self.lives |= {one.name: (self._clock.now, float("inf")) for one in started}
-        return Changes([one.name for one in ended], [one.name for one in started])
+        slots = {name: self.lives[name][0] for name in self.running}
+        return Changes([one.name for one in ended], {one.name: one.name for one in started}, slots)
 
     def groups(self) -> int:
         """Return the number of workers that seem to live."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from convoy_workloads.engines.spotlight.live.computation import Computation
@@ -18,17 +18,25 @@ PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Names of workers that have ended, and of those that were started."""
+    """Workers that have ended or started, and the slots for workers on all present nodes."""
 
     ended: Sequence[str] = ()
-    started: Sequence[str] = ()
+    """Names of workers that have ended."""
+    started: Mapping[str, str] = field(default_factory=dict)
+    """Names of workers that were started, each with its slot."""
+    slots: Mapping[str, float | None] = field(default_factory=dict)
+    """The slots of all present nodes, occupied or not. Each has the Unix time at which its pod started, or
+    None if that is unknown. A slot keeps its name if the pod joins another head.
+    """
+    failed: int = 0
+    """Number of the ended workers that failed."""
 
 
 class Cluster(Protocol):
     """Workers on nodes that come and go."""
 
     def reconcile(self) -> Changes:
-        """Start workers on nodes that have none. Return what has changed since the last call."""
+        """Start workers in free slots. Return what has changed since the last call."""
 
     def groups(self) -> int:
         """Return the number of groups of workers that can compute, each one request batch at a time."""

@@ -12,7 +12,8 @@ from convoy_workloads.engines.spotlight.live.cluster import LocalClient, LocalWo
 from convoy_workloads.engines.spotlight.live.computation import Walks
 from convoy_workloads.engines.spotlight.live.live_workers import LiveWorkers
 from convoy_workloads.engines.spotlight.live.messages import Weights
-from convoy_workloads.engines.spotlight.live.ray_actors import RayCluster, Recipe
+from convoy_workloads.engines.spotlight.live.ray_actors import RayCluster
+from convoy_workloads.engines.spotlight.live.spot_actor import Recipe
 from convoy_workloads.engines.spotlight.live.spot_pod import MEBIBYTE
 from convoy_workloads.engines.spotlight.live.weights import Policies
 from convoy_workloads.engines.spotlight.live.worker import ANSWER_SECONDS

@@ -86,6 +86,7 @@ class LiveWorkers:
         """Serve `ledger` to the workers of `cluster` and to the worker in this process, `on_demand`."""
         self._account = NodeAccount(params.cluster, params.live.slots, clock)
         self._account.start(on_demand.name, Capacity.ON_DEMAND)
+        self._account.occupy(on_demand.name, on_demand.name)
         self._train_seconds = params.cluster.train_seconds / params.cluster.on_demand * params.live.pace
         """Least time of an update for each sample."""
         self._ledger = ledger
@@ -101,6 +102,8 @@ class LiveWorkers:
         self._reconciled = 0.0
         self.losses = 0
         """Number of workers that were lost or drained."""
+        self.failures = 0
+        """Number of workers that failed on a node that stays."""
 
     # The loop's interface
 
@@ -153,18 +156,27 @@ class LiveWorkers:
 
     @property
     def nodes(self) -> NodeLedger:
-        """The account of the workers' time."""
+        """The account of the nodes' time."""
         return self._account.nodes
 
     def cost(self) -> float:
-        """Return the cost of all workers so far."""
+        """Return the cost of all nodes so far."""
         return self._account.cost()
 
+    @property
+    def unobserved(self) -> float:
+        """Seconds between the checkpoints and the restarts of the trainer. See `NodeAccount.unobserved`."""
+        return self._account.unobserved
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the published version and the predicted seconds of an update. Workers and calls are not
-        saved: they come anew.
+        """Return the published version, the predicted seconds of an update, and what the account of nodes
+        needs. Workers and calls are not saved: they come anew.
         """
-        return {"updateSeconds": self._update_seconds, "version": max(self._vectors)}
+        return {
+            "updateSeconds": self._update_seconds,
+            "version": max(self._vectors),
+            "account": self._account.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], policy: Policy) -> None:
         """Set the saved state and publish the restored weights. Take back the leases of the earlier run's
@@ -172,10 +184,10 @@ class LiveWorkers:
         """
         self._update_seconds = float(state["updateSeconds"])
         self.publish(int(state["version"]), policy)
-        for name in list(self.nodes.running()):
-            self._ledger.revoke(name)
-            self._account.end(name)
+        for worker in self._account.load_state_dict(state["account"]):
+            self._ledger.revoke(worker)
         self._account.start(self._on_demand.name, Capacity.ON_DEMAND)
+        self._account.occupy(self._on_demand.name, self._on_demand.name)
 
     # Serving
 
@@ -217,9 +229,11 @@ class LiveWorkers:
         for name in changes.ended:
             self.losses += 1
             self.service.remove(name)
-            self._account.end(name)
-        for name in changes.started:
-            self._account.start(name)
+            self._account.vacate(name)
+        self.failures += changes.failed
+        self._account.reconcile(changes.slots)
+        for name, slot in changes.started.items():
+            self._account.occupy(slot, name)
         self._cluster.fit(len(self._ledger.select(_RUNNING)))
         for name in self._cluster.draining():
             self.service.pause(name)

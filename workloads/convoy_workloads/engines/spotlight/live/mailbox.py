@@ -13,7 +13,7 @@ from typing import Any
 
 from convoy_workloads.engines.spotlight.live.messages import Message, NoAnswer
 
-MAX_CALLS = 1024
+MAX_CALLS = 2048
 """Calls that may wait at a time. Further callers get no answer, and try again."""
 
 
