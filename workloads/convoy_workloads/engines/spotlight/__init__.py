@@ -39,6 +39,12 @@ ENGINE = EngineEntry(
         Metric("stale_trips", help="Iterations whose exploring had to wait for fresh weights."),
         Metric("idle_spot_ratio", "ratio", "Share of the spot nodes' time without work."),
         Metric("spend", help="Cost of all nodes, in the unit of the prices."),
+        Metric("workers_failed", help="Workers that failed on a node that stays, since the trainer started."),
+        Metric(
+            "unobserved_seconds",
+            "seconds",
+            "Time between checkpoints and restarts of the trainer. `spend` lacks pods that came and went.",
+        ),
         *(Metric(metric_name(name), help=f"Number of {one}.") for name, one in MEANINGS.items()),
     ),
     paper="[Spotlight](https://arxiv.org/abs/2606.19004)",

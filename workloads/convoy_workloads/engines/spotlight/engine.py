@@ -14,6 +14,7 @@ from convoy_workloads.engines.spotlight.iteration import IterationReport
 from convoy_workloads.engines.spotlight.learning.grpo import Ranks
 from convoy_workloads.engines.spotlight.live import connection as live
 from convoy_workloads.engines.spotlight.live import spot_pod
+from convoy_workloads.engines.spotlight.live.live_workers import LiveWorkers
 from convoy_workloads.engines.spotlight.params import Params
 from convoy_workloads.engines.spotlight.request_counts import to_metrics
 from convoy_workloads.engines.spotlight.simulated.run import Run, StartWorkers, simulated_workers
@@ -85,8 +86,18 @@ def metrics(run: Run, report: IterationReport) -> dict[str, float]:
         "stale_trips": report.stale_trips,
         "idle_spot_ratio": figures["idleRatio"],
         "spend": figures["cost"],
+        **_live_metrics(run),
         **to_metrics(run.ledger.counts()),
     }
+
+
+def _live_metrics(run: Run) -> dict[str, float]:
+    """Return the metrics that only real workers have; 0 for simulated ones."""
+    workers = run.workers
+    failed, unobserved = (
+        (workers.failures, workers.unobserved) if isinstance(workers, LiveWorkers) else (0, 0.0)
+    )
+    return {"workers_failed": failed, "unobserved_seconds": unobserved}
 
 
 def _add_up(tensor: Tensor) -> None:
