@@ -163,7 +163,9 @@ class Fallback(Model):
     )
 
     on_demand_selector: NodeSelector
-    """On-demand nodes that the pool may use. They count only while they run pods of the pool."""
+    """On-demand nodes that the pool may use, without spot nodes of any pool. They count only while they run
+    pods of the pool.
+    """
     spot_below: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
     """Number of spot nodes below which pods are placed on on-demand nodes. Only spot nodes count that are
     ready and may get pods. If the jobs' pods need fewer nodes, that number counts instead. With 1, pods are

@@ -17,6 +17,7 @@ SPOTPOOL_CONDITIONS: tuple[ConditionDoc, ...] = (
             Reasons.POOL_READY,
             Reasons.POOL_EMPTY,
             Reasons.POOL_OVERLAPS,
+            Reasons.FALLBACK_OVERLAPS,
             Reasons.POOL_BUDGET_SPENT,
             Reasons.INVALID_SPEC,
         ),

@@ -176,7 +176,9 @@ class SpotCost(StatusModel):
     spot: float = 0.0
     """Cost of the spot nodes. A node counts from its creation to its deletion."""
     on_demand: float = 0.0
-    """Cost of on-demand nodes, while they ran pods of the pool."""
+    """Cost of on-demand nodes, while they ran pods of the pool. Pools that use a node at the same time share
+    its cost equally.
+    """
     by_namespace: Annotated[
         list[NamespaceSpend],
         Field(max_length=MAX_NAMESPACES, json_schema_extra=map_list("namespace")),

@@ -98,7 +98,7 @@ class SpotMetrics:
         self.cost_per_hour.labels(name).set(cost.per_hour)
         self.price.labels(name).set(status.price.per_hour)
         if status.price.as_of is not None:
-            self.price_age.labels(name).set((now - status.price.as_of).total_seconds())
+            self.price_age.labels(name).set(max(0.0, (now - status.price.as_of).total_seconds()))
 
     def _show_notices(self, name: str, status: SpotPoolStatus) -> None:
         holding: Counts[tuple[NoticeKind, NoticeSource]] = Counts()

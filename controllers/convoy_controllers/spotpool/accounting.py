@@ -1,9 +1,9 @@
 """Adds up the cost of the pool's nodes.
 
 A spot node costs from its creation to its deletion, or until it is lost. If a lost node comes back without a
-reboot, the time since then counts too. An on-demand node costs while it
-runs pods of the pool. Each second of a node belongs to the namespaces whose pods use the node, or is unused.
-Time that Convoy did not observe is the residual. So the parts always add up to the whole.
+reboot, the time since then counts too. An on-demand node costs while it runs pods of the pool. Pools that use
+it at the same time share its cost equally. Each second of a node belongs to the namespaces whose pods use the
+node, or is unused. Time that Convoy did not observe is the residual. So the parts always add up to the whole.
 
 While the spot price is unknown, the on-demand price counts. Convoy notes these seconds and their cost in
 spans of time, and replaces the cost of a span as soon as the mean price of its time is known. So prices that
@@ -57,12 +57,13 @@ def account(observed: Observed, schedule: PriceSchedule, now: datetime) -> Accou
         seen = observed_all and until - begin <= max(GAP_SECONDS, until - since)
         users = users_of.get(name, (UNUSED,)) if seen else (UNOBSERVED,)
         _add_spot(totals, schedule, users, (begin, until))
-    for node in observed.on_demand:
-        if node.uid in observed.pool.status.internal.on_demand:
-            users = users_of.get(node.name, (UNUSED,)) if observed_all else (UNOBSERVED,)
-            cost = (until - since) * schedule.on_demand / SECONDS_PER_HOUR
-            totals.on_demand += cost
-            _share(totals.users, users, cost)
+    names = {node.uid: node.name for node in observed.on_demand}
+    for uid in observed.pool.status.internal.on_demand:
+        # A node that the pool has just left costs until now, as a spot node does.
+        users = users_of.get(names.get(uid, ""), (UNUSED,)) if observed_all else (UNOBSERVED,)
+        cost = (until - since) * schedule.on_demand * observed.share(uid) / SECONDS_PER_HOUR
+        totals.on_demand += cost
+        _share(totals.users, users, cost)
     open_ = [one for one in base.provisional if not _rerated(one, totals, schedule, until)]
     noted = _noted(open_, totals.provisional, schedule, (since, until))
     return Account(_cost(observed, totals, now), noted)
@@ -204,7 +205,11 @@ def provisional_cost(noted: Iterable[ProvisionalCost]) -> float:
     return sum(sum(one.cost.values()) for one in noted)
 
 
-def per_hour(records: Mapping[str, NodeRecord], on_demand: int, schedule: PriceSchedule, now: float) -> float:
-    """Return the cost per hour of the nodes that cost at `now`. `on_demand`: number of on-demand nodes."""
+def per_hour(
+    records: Mapping[str, NodeRecord], on_demand: float, schedule: PriceSchedule, now: float
+) -> float:
+    """Return the cost per hour of the nodes that cost at `now`. `on_demand`: number of on-demand nodes; a
+    shared one is a fraction.
+    """
     present = sum(one.lost_at is None for one in records.values())
     return present * schedule.price(now, now) + on_demand * schedule.on_demand

@@ -64,6 +64,10 @@ def _ready(observed: Observed, found: Findings) -> Finding:
         reason = Reasons.POOL_OVERLAPS
         others = ", ".join(sorted(observed.overlaps)[:3])
         return False, reason, reason.format(count=sum(observed.overlaps.values()), others=others)
+    if observed.fallback_overlaps:
+        reason, count = Reasons.FALLBACK_OVERLAPS, sum(observed.fallback_overlaps.values())
+        others = ", ".join(sorted(observed.fallback_overlaps)[:3])
+        return False, reason, reason.format(count=count, others=others)
     if not observed.nodes:
         reason = Reasons.POOL_EMPTY
         return False, reason, reason.format(selector=_selector(observed))

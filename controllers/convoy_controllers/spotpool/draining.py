@@ -55,13 +55,13 @@ def _above_grant(pods: Iterable[PoolPod], grants: Iterable[Grant]) -> list[PoolP
 
 
 def _returning(observed: Observed, choice: Choice, free: Sequence[Node]) -> list[PoolPod]:
-    """Return the newest pods on on-demand nodes for which spot nodes have room."""
+    """Return the newest pods on other nodes for which spot nodes have room."""
     if not choice.spot:
         return []
     names = {node.name for node in free}
-    on_demand = {node.name for node in observed.on_demand}
+    spot = {node.name for node in observed.nodes}
     moving = sorted(
-        (pod for pod in observed.pods if pod.node in on_demand), key=lambda pod: (-pod.created, pod.name)
+        (pod for pod in observed.pods if pod.node not in spot), key=lambda pod: (-pod.created, pod.name)
     )
     used = sum(pod.node in names for pod in observed.pods)
     # A pod that was evicted a moment ago has no node yet, and needs room too.

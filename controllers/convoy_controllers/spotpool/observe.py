@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from convoy_controllers.cached import Node
@@ -34,11 +34,15 @@ def observe(reader: Reader, key: Key) -> Observed | None:
             else:
                 nodes.append(node)
     pods = [pod for node in nodes for pod in _pods_on(reader, node.name, key.name)]
-    on_demand = []
+    on_demand: list[Node] = []
+    fallback_overlaps: Counter[str] = Counter()
     for node in _fallback_nodes(reader, pool, {node.name for node in nodes}):
-        if there := list(_pods_on(reader, node.name, key.name)):
+        there = list(_pods_on(reader, node.name, key.name))
+        pods += there
+        if (owner := pool_of(pools, node)) is not None:
+            fallback_overlaps[owner.metadata.name] += 1
+        elif there:
             on_demand.append(node)
-            pods += there
     account = reader.memory(pool.metadata.uid)
     names = {node.name for node in nodes}
     problems = reader.hub.notice_problems()
@@ -46,6 +50,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         pool=pool,
         nodes=tuple(nodes),
         on_demand=tuple(on_demand),
+        other_payers=_payers(one for one in pools if one.metadata.name != key.name),
         existing=frozenset(node.uid for node in reader.nodes()),
         pods=tuple(pods),
         notices=tuple(one for found in reader.hub.notices().values() for one in found),
@@ -53,6 +58,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         claims=tuple(_claims(reader, key.name, names)),
         trace=reader.price_trace(key.name),
         overlaps=overlaps,
+        fallback_overlaps=fallback_overlaps,
         account=account if isinstance(account, Account) else None,
     )
 
@@ -64,6 +70,13 @@ def _fallback_nodes(reader: Reader, pool: SpotPool, spot: set[str]) -> Iterator[
         for node in reader.nodes():
             if node.name not in spot and selector.matches(node.labels):
                 yield node
+
+
+def _payers(pools: Iterable[SpotPool]) -> Counter[str]:
+    """Return the number of pools that pay for each on-demand node, by uid. Like the account, it follows the
+    stored status, so pools that plan at the same time divide the cost without a rest.
+    """
+    return Counter(uid for pool in pools for uid in pool.status.internal.on_demand)
 
 
 def _pods_on(reader: Reader, node: str, pool: str) -> Iterator[PoolPod]:

@@ -76,7 +76,9 @@ class Observed:
     nodes: tuple[Node, ...] = ()
     """Nodes that belong to the pool."""
     on_demand: tuple[Node, ...] = ()
-    """Nodes of the fallback that run pods of the pool."""
+    """Nodes of the fallback that run pods of the pool, and that are no spot nodes of any pool."""
+    other_payers: Mapping[str, int] = field(default_factory=dict)
+    """Number of other pools that pay for an on-demand node, by uid of the node."""
     existing: frozenset[str] = frozenset()
     """Uids of all Nodes of the cluster."""
     pods: tuple[PoolPod, ...] = ()
@@ -90,5 +92,11 @@ class Observed:
     """The price trace; None for a pool without a trace, and until the operator has read it."""
     overlaps: Mapping[str, int] = field(default_factory=dict)
     """Number of nodes that the pool selects but that belong to another pool, by name of that pool."""
+    fallback_overlaps: Mapping[str, int] = field(default_factory=dict)
+    """Number of nodes that the fallback selects but that are spot nodes of another pool, by its name."""
     account: Account | None = None
     """The account of the newest executed plan; None after a start of the operator."""
+
+    def share(self, uid: str) -> float:
+        """Return the share of an on-demand node's cost that this pool pays."""
+        return 1 / (1 + self.other_payers.get(uid, 0))

@@ -62,7 +62,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     pool = observed.pool
     status = pool.status.model_copy(deep=True)
     status.observed_generation = pool.metadata.generation or 0
-    schedule = prices.schedule(pool.spec.price, observed.trace)
+    schedule = prices.schedule(pool.spec.price, observed.trace, now.timestamp())
     found = accounting.account(observed, schedule, now)
     followed = follow(pool.status.internal.nodes, observed.nodes, observed.existing, now)
     noticed = noticing.merge(pool.status.notices, observed.nodes, _signals(observed), pool.spec, now)
@@ -72,7 +72,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.internal.nodes = list(followed.records)
     status.internal.on_demand = [node.uid for node in observed.on_demand]
     status.notices = noticing.bounded(noticed.notices, _past(pool.status, noticed.notices, left))
-    _show_cost(status, found, schedule, now)
+    _show_cost(observed, status, found, schedule, now)
     usable = capacity.usable(observed.nodes, noticed.notices, pool.spec)
     spent = budgets.pool_budget(pool.spec.budget, status.cost)
     wanted = 0 if spent is not None else _wanted(observed, status)
@@ -122,14 +122,16 @@ def _past(
     return [one for one in (*fresh, *gone) if (one.node_uid, one.boot_id) not in keys]
 
 
-def _show_cost(status: SpotPoolStatus, found: Account, schedule: PriceSchedule, now: datetime) -> None:
+def _show_cost(
+    observed: Observed, status: SpotPoolStatus, found: Account, schedule: PriceSchedule, now: datetime
+) -> None:
     moment = now.timestamp()
     value = schedule.spot(moment, moment)
     status.price = PriceStatus(
         per_hour=schedule.price(moment, moment), known=value is not None, as_of=_time(schedule.as_of, now)
     )
     records = {one.uid: one for one in status.internal.nodes}
-    on_demand = len(status.internal.on_demand)
+    on_demand = sum(observed.share(uid) for uid in status.internal.on_demand)
     status.cost = found.cost.model_copy(
         update={
             "provisional": accounting.provisional_cost(found.provisional),

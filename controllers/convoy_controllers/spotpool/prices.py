@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from convoy_controllers.spotpool.observed import TraceLookup
 from convoy_crds.meta import seconds
@@ -11,6 +12,10 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.spot_prices import PriceSchedule, Step
 from convoy_crds.spotpool import Price
+from convoy_crds.terms import ANNOTATION_PRICE_AS_OF
+
+MAX_CLOCK_SKEW = 300.0
+"""Seconds by which the time of reading may lie in the future. A later time is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +27,15 @@ class PriceFinding:
     message: str
 
 
-def schedule(price: Price, lookup: TraceLookup | None) -> PriceSchedule:
-    """Return the price schedule of a pool."""
+def schedule(price: Price, lookup: TraceLookup | None, now: float) -> PriceSchedule:
+    """Return the price schedule of a pool, as known at `now`. If the time of reading is missing or in the
+    future, the spot price is unknown.
+    """
+    read = _as_of(price, lookup)
     return PriceSchedule(
         on_demand=price.on_demand_per_hour,
         steps=_steps(price, lookup),
-        as_of=_as_of(price, lookup),
+        as_of=read if read is not None and read <= now + MAX_CLOCK_SKEW else None,
         max_age=float(seconds(price.max_age)),
     )
 
@@ -36,10 +44,12 @@ def finding(price: Price, lookup: TraceLookup | None, now: float) -> PriceFindin
     """Return whether the spot price of the moment `now` is known and, if not, what to do."""
     if (wrong := _wrong_trace(price, lookup)) is not None:
         return wrong
-    found = schedule(price, lookup)
+    found = schedule(price, lookup, now)
     facts = {"price": price.on_demand_per_hour}
     if found.as_of is None:
-        return PriceFinding(False, Reasons.PRICE_UNDATED, Reasons.PRICE_UNDATED.format(**facts))
+        path, fault = _wrong_time(price, lookup)
+        reason = Reasons.PRICE_UNDATED
+        return PriceFinding(False, reason, reason.format(path=path, fault=fault, **facts))
     if now >= found.known_until(now):
         hours = (now - found.as_of) / 3600
         reason = Reasons.PRICE_STALE
@@ -80,6 +90,17 @@ def _as_of(price: Price, lookup: TraceLookup | None) -> float | None:
     if lookup is not None and lookup.as_of is not None:
         return lookup.as_of
     return price.as_of.timestamp() if price.as_of is not None else None
+
+
+def _wrong_time(price: Price, lookup: TraceLookup | None) -> tuple[str, str]:
+    """Return the place of the time of reading, and its fault."""
+    path, trace = "spec.price.asOf", price.spot.trace
+    if trace is not None and lookup is not None and lookup.as_of is not None:
+        path = f"the annotation {ANNOTATION_PRICE_AS_OF} of ConfigMap {trace.config_map!r}"
+    found = _as_of(price, lookup)
+    if found is None:
+        return path, "is missing"
+    return path, f"is in the future ({datetime.fromtimestamp(found, UTC):%Y-%m-%dT%H:%M:%SZ})"
 
 
 def _path(price: Price) -> str:

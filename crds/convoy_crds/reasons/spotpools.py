@@ -20,11 +20,17 @@ class SpotPoolReasons:
         "come first; correct one of the selectors",
         warning=True,
     )
+    FALLBACK_OVERLAPS = Reason(
+        "FallbackOverlaps",
+        "spec.fallback.onDemandSelector: {count} nodes that it selects are spot nodes of other SpotPools "
+        "({others}), which pay for them; let it select on-demand nodes only",
+        warning=True,
+    )
     PRICE_KNOWN = Reason("PriceKnown", "a spot node costs {price:g} per hour{remark}")
     PRICE_UNDATED = Reason(
         "PriceUndated",
-        "spec.price.asOf is missing, so nobody knows how old the spot price is. The on-demand price "
-        "{price:g} counts; set spec.price.asOf to the time at which the price was read",
+        "{path} {fault}, so nobody knows how old the spot price is. The on-demand price {price:g} counts; "
+        "set it to the time at which the price was read",
         warning=True,
     )
     PRICE_STALE = Reason(

@@ -267,6 +267,30 @@ def test_a_price_without_a_time_is_not_trusted() -> None:
     assert cluster.condition("PriceKnown") == ("False", "PriceUndated")
 
 
+@pytest.mark.parametrize(
+    ("ahead", "annotated", "known"),
+    [(240, False, True), (400, False, False), (240, True, True), (73 * 365 * 86400, True, False)],
+)
+def test_a_time_of_reading_in_the_future_is_not_trusted(ahead: float, annotated: bool, known: bool) -> None:
+    read = START + timedelta(seconds=ahead)
+    lookup = None
+    if annotated:
+        body = price(spot={"trace": {"configMap": "prices"}})
+        lookup = TraceLookup(parse_trace(f"{START.timestamp():.0f},0.25"), as_of=read.timestamp())
+    else:
+        body = price(asOf=read.isoformat())
+    cluster = SpotCluster(pool=make_pool(price=body), trace=lookup)
+    cluster.step()
+    (condition,) = [one for one in cluster.status.conditions if one.type == "PriceKnown"]
+    assert condition.reason == ("PriceKnown" if known else "PriceUndated")
+    assert cluster.status.price.per_hour == (0.25 if known else 1.0)
+    if not known:
+        path = "convoy.dev/price-as-of of ConfigMap 'prices'" if annotated else "spec.price.asOf"
+        assert path in condition.message
+        assert f"{read:%Y-%m-%d}" in condition.message
+        assert cluster.status.price.as_of is None
+
+
 def test_a_spent_budget_drains_the_pool() -> None:
     cluster = SpotCluster(pool=make_pool(budget={"maxSpend": 0.25}))
     cluster.claim(1)
