@@ -1,0 +1,1 @@
+"""Synthetic workloads: traces of data-parallel, tensor-parallel and pipelined training."""
