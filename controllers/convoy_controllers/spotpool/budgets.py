@@ -53,3 +53,13 @@ def affordable_nodes(budget: SpotBudget, price: float, used: int = 0, used_price
     if used * used_price > limit + ROUNDING:
         return int(limit / used_price + ROUNDING)
     return used + int((limit - used * used_price) / price + ROUNDING)
+
+
+def kept_on_demand(budget: SpotBudget, nodes: int, price: float, spot_price_sum: float) -> int:
+    """Return how many of `nodes` on-demand nodes may keep their pods after the return to spot nodes, so that
+    `budget.maxSpendPerHour` also pays for the spot nodes in use. `spot_price_sum`: their price per hour.
+    """
+    limit = budget.max_spend_per_hour
+    if limit is None:
+        return nodes
+    return max(0, min(nodes, int((limit - spot_price_sum) / price + ROUNDING)))

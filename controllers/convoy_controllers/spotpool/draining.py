@@ -25,15 +25,19 @@ def leaving(
     grants: Sequence[Grant],
     choice: Choice,
     free: Sequence[Node],
+    kept_on_demand: int,
 ) -> list[PoolPod]:
-    """Return the pods to evict: those on draining nodes, those above their role's grant, and those that
-    return to spot nodes. `free`: the usable spot nodes.
+    """Return the pods to evict: those on draining nodes, those that return to spot nodes, and those above
+    their role's grant. `free`: the usable spot nodes. `kept_on_demand`: number of on-demand nodes that the
+    hourly budget lets keep their pods.
     """
     draining = draining_nodes(notices)
     found = {pod.uid: pod for pod in observed.pods if pod.node in draining}
+    for pod in (*_too_expensive(observed, kept_on_demand), *_returning(observed, choice, free)):
+        found.setdefault(pod.uid, pod)
     # A pod that leaves anyway makes room for one that would have to leave.
     staying = [pod for pod in observed.pods if pod.uid not in found and not pod.deleting]
-    for pod in (*_above_grant(staying, grants), *_returning(observed, choice, free)):
+    for pod in _above_grant(staying, grants):
         found.setdefault(pod.uid, pod)
     return [pod for pod in found.values() if not pod.deleting]
 
@@ -52,6 +56,18 @@ def _above_grant(pods: Iterable[PoolPod], grants: Iterable[Grant]) -> list[PoolP
         )
         found += there[grant.pods :]
     return found
+
+
+def _too_expensive(observed: Observed, kept: int) -> list[PoolPod]:
+    """Return the pods on the on-demand nodes above the number that the hourly budget allows. The nodes with
+    the newest pods are left first.
+    """
+    newest = {
+        node.name: max(pod.created for pod in observed.pods if pod.node == node.name)
+        for node in observed.on_demand
+    }
+    left = set(sorted(newest, key=lambda name: (newest[name], name))[kept:])
+    return [pod for pod in observed.pods if pod.node in left]
 
 
 def _returning(observed: Observed, choice: Choice, free: Sequence[Node]) -> list[PoolPod]:

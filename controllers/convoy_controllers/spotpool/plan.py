@@ -78,12 +78,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
     wanted = 0 if spent is not None else _wanted(observed, status)
     counts = _spot_node_counts(observed, usable, wanted, status.price.per_hour)
     choice = capacity.choose(status, pool.spec.fallback, counts, wanted, now)
-    status.grants = _grants(observed, status, choice, spent, schedule)
+    kept = _kept_on_demand(observed, status, choice, schedule)
+    status.grants = _grants(observed, status, choice, spent, schedule, kept)
     status.mode, status.mode_since = choice.mode, choice.since
     status.internal.short_since = choice.short_since
     status.nodes = _counts(observed, status, followed, left)
     conditions.report(observed, status, conditions.Findings(choice, spent, len(usable)), now)
-    evicted = draining.leaving(observed, noticed.notices, status.grants, choice, usable)
+    evicted = draining.leaving(observed, noticed.notices, status.grants, choice, usable, kept)
     return Plan(
         status=_stored(pool.status, status, now),
         status_first=True,
@@ -173,19 +174,36 @@ def _grants(
     choice: capacity.Choice,
     spent: budgets.Spent | None,
     schedule: PriceSchedule,
+    kept: int,
 ) -> list[Grant]:
     pool = observed.pool
     budget, spot_price = pool.spec.budget, status.price.per_hour
     if choice.spot:
-        affordable = budgets.affordable_nodes(budget, spot_price)
+        # Pods on on-demand nodes may stay for long, so only the further nodes cost the spot price.
+        affordable = budgets.affordable_nodes(budget, spot_price, kept, schedule.on_demand)
     else:
         # Pods on spot nodes stay there, so only the further nodes cost the on-demand price.
-        used = len({pod.node for pod in observed.pods} & {node.name for node in observed.nodes})
+        used = _spot_nodes_in_use(observed)
         affordable = budgets.affordable_nodes(budget, schedule.on_demand, used, spot_price)
     most, field = grants.limits(pool, affordable)
     namespaces = budgets.namespace_budgets(pool.spec.budget, status.cost)
     within = grants.Limits(most, field, choice.mode, spent, namespaces)
     return grants.distribute(pool, observed.claims, status.cost, within)
+
+
+def _kept_on_demand(
+    observed: Observed, status: SpotPoolStatus, choice: capacity.Choice, schedule: PriceSchedule
+) -> int:
+    """Return the number of on-demand nodes that may keep their pods."""
+    there = len(observed.on_demand)
+    if not choice.spot:
+        return there
+    cost = _spot_nodes_in_use(observed) * status.price.per_hour
+    return budgets.kept_on_demand(observed.pool.spec.budget, there, schedule.on_demand, cost)
+
+
+def _spot_nodes_in_use(observed: Observed) -> int:
+    return len({pod.node for pod in observed.pods} & {node.name for node in observed.nodes})
 
 
 def _counts(

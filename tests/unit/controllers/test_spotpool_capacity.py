@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.controllers.spot_cluster import ON_DEMAND_LABELS, SpotCluster, make_pool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.controllers.spot_cluster import LABELS, ON_DEMAND_LABELS, SpotCluster, make_pool
 
 from convoy_crds.spotpool_status import MAX_NODES, CapacityMode
 
@@ -282,6 +284,72 @@ def test_the_hourly_budget_counts_spot_nodes_at_their_price_after_a_fall_back(
     cluster.pool.spec.budget.max_spend_per_hour = spend
     cluster.step()
     assert cluster.status.grants[0].pods == pods
+
+
+@pytest.mark.parametrize(
+    ("spot", "spend", "granted", "evicted"),
+    [
+        (4, 2.0, 5, []),  # an on-demand node costs 1.0, and four spot nodes cost 1.0
+        (7, 2.0, 8, ["expensive"]),  # without the on-demand node the pool can pay for eight spot nodes
+        (4, 1.5, 6, ["expensive"]),
+        (4, 0.5, 2, ["expensive", "pod-3", "pod-2"]),
+    ],
+)
+def test_the_hourly_budget_pays_for_on_demand_nodes_after_the_return(
+    spot: int, spend: float, granted: int, evicted: list[str]
+) -> None:
+    cluster = with_fallback(after="1s", minimumStay="1m")
+    cluster.claims.clear()
+    cluster.claim(8)
+    cluster.wait(20)
+    assert cluster.status.mode is ON_DEMAND
+    cluster.add_node("expensive-node", spot=False)
+    cluster.add_pod("expensive", "expensive-node")
+    for number in range(spot):
+        cluster.add_node(f"spot-{number}")
+        cluster.add_pod(f"pod-{number}", f"spot-{number}")
+    cluster.wait(100)
+    assert cluster.status.mode is SPOT
+    assert not cluster.evicted, "spot nodes have no room"
+    cluster.pool.spec.budget.max_spend_per_hour = spend
+    cluster.step()
+    assert cluster.status.grants[0].pods == granted
+    assert set(cluster.evicted) == set(evicted)
+    cluster.wait(60)
+    assert set(cluster.evicted) == set(evicted), "nothing more leaves"
+    assert cluster.status.cost.per_hour <= max(spend, spot * 0.25)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from(("pod", "node", "loss", "wait"))), max_size=14),
+    st.sampled_from((0.5, 1.0, 2.0, 3.3)),
+)
+def test_pods_within_the_grant_never_cost_more_than_the_hourly_budget(
+    actions: list[tuple[bool, str]], spend: float
+) -> None:
+    cluster = with_fallback(after="1s", minimumStay="1m")
+    cluster.claims.clear()
+    cluster.claim(8)
+    cluster.pool.spec.budget.max_spend_per_hour = spend
+    cluster.wait(20)
+    for number, (spot, action) in enumerate(actions):
+        free = [name for name in cluster.nodes if all(pod.node != name for pod in cluster.pods.values())]
+        match action:
+            case "node":
+                cluster.add_node(f"node-{number}", spot=spot)
+            case "loss" if cluster.nodes:
+                cluster.remove_node(next(iter(cluster.nodes)))
+            case "wait":
+                cluster.wait(70)
+            case "pod" if len(cluster.pods) < cluster.status.grants[0].pods:
+                wanted = LABELS if cluster.status.mode is SPOT else ON_DEMAND_LABELS
+                if fitting := [name for name in free if cluster.nodes[name].labels == wanted]:
+                    cluster.add_pod(f"pod-{number}", fitting[0])
+        cluster.step()
+        used = {pod.node for pod in cluster.pods.values()}
+        cost = sum(0.25 if cluster.nodes[name].labels == LABELS else 1.0 for name in used)
+        assert cost <= spend + 1e-9
 
 
 def test_a_budget_for_few_spot_nodes_causes_no_fall_back() -> None:
