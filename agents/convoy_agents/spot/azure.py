@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import structlog
+
 from convoy_agents.spot.endpoint import Endpoint, Reply
 from convoy_agents.spot.source import Finding, Findings, SourceError, unix_seconds
 from convoy_crds.spotpool_status import NoticeKind
+
+log = structlog.get_logger(__name__)
 
 EVENTS_PATH = "/metadata/scheduledevents?api-version=2020-07-01"
 COMPUTE_PATH = "/metadata/instance/compute?api-version=2021-02-01"
@@ -56,8 +60,7 @@ class AzureScheduledEvents:
         kind = KINDS.get(str(event.get("EventType")))
         if kind is None or event.get("EventStatus") not in STATUSES:
             return
-        start = event.get("NotBefore")
-        deadline = unix_seconds(start, "NotBefore") if start else 0.0
+        deadline = _not_before(event)
         for name in resources:
             if name == self._name:
                 yield Finding(kind, deadline)
@@ -88,3 +91,17 @@ class AzureScheduledEvents:
         if reply.status != 200:
             raise SourceError(f"{path}: status {reply.status} instead of 200")
         return reply
+
+
+def _not_before(event: Mapping[str, Any]) -> float:
+    """Return the Unix seconds of an event's start; 0 if it has started. A time that cannot be read counts as
+    a start, because the event itself is certain.
+    """
+    text = event.get("NotBefore")
+    if not text:
+        return 0.0
+    try:
+        return unix_seconds(text, "NotBefore")
+    except SourceError as error:
+        log.warning("time of a scheduled event not readable, counts as now", why=str(error))
+        return 0.0

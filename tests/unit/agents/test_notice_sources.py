@@ -113,6 +113,15 @@ async def test_azure_reports_its_own_machine_and_others_of_the_scale_set() -> No
         assert "Metadata: true" in server.requests[0]
 
 
+@pytest.mark.parametrize("time", ['"soon"', '"2026-09-18 25:00"', "7", '["Fri"]'])
+async def test_an_event_of_azure_whose_time_cannot_be_read_counts_as_started(time: str) -> None:
+    events = f"""{{"Events": [{{"EventType": "Preempt", "Resources": ["set_3"], "EventStatus": "Scheduled",
+        "NotBefore": {time}}}]}}"""
+    pages = {("GET", COMPUTE_PATH): COMPUTE, ("GET", EVENTS_PATH): page(events.encode())}
+    async with serving(pages) as (_, where):
+        assert await AzureScheduledEvents(where).poll() == (Finding(NoticeKind.PREEMPTION),)
+
+
 async def test_azure_may_evict_all_machines_of_a_placement_group_at_once() -> None:
     def event(name: str, **more: str) -> dict[str, object]:
         text = "x" * 500
