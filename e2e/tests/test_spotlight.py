@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from convoy_crds.meta import API_VERSION
+from convoy_workloads.engines.spotlight.request_counts import from_metrics
 from convoy_workloads.spot.trace import Change, SpotTrace
 from e2e.cluster.cluster import Cluster
 from e2e.drive.job_specs import single_threaded
@@ -26,15 +27,21 @@ SPOT, ON_DEMAND = {"convoy.dev/capacity": "spot"}, {"convoy.dev/capacity": "on-d
 PERIOD = 60.0
 NOTICE_SECONDS = 15.0
 LEASE_SECONDS = 10
+SAMPLES = 64
+"""Samples of an iteration: 8 of each of 8 prompts."""
+TARGET = 0.2
+"""Held-out reward, which is 0.05 before the training."""
+STEPS = 40
+TICK_SECONDS = 10.0
+"""Longest time between two accounts of a pool."""
+ITERATION_SECONDS = 10.0
+"""Bound of the time of an iteration on the trainer alone."""
 PARAMS = {
     "workers": "ray",
-    # A sample of 8 steps lasts 0.2 s, and the training of 32 samples 4.8 s.
-    "live": {"pace": 0.1, "capacity": 4},
+    # A sample lasts 0.06 s, and the training of 64 samples 2.9 s.
+    "live": {"pace": 0.03, "capacity": 8},
     "cluster": {"sampleSeconds": 2.0, "trainSeconds": 6.0, "onDemand": 4},
-    "problem": {"kind": "ring", "prompts": 16, "pretrainingSteps": 500},
-    "promptsPerIteration": 4,
-    "groupSize": 8,
-    "maxSeeds": 24,
+    "planner": "gain",
     "leaseSeconds": LEASE_SECONDS,
     "phaseSeconds": 120,
 }
@@ -103,11 +110,27 @@ def metric(jobs: Jobs, name: str, metric: str) -> float:
     return float(next(found, 0.0))
 
 
-def check_requests(result: dict[str, Any]) -> None:
-    """Check that no request was lost, and that none was counted twice."""
-    counts = result["requests"]
+def spend(cluster: Cluster, pool: str) -> float:
+    """Return the cost of the pool's nodes so far."""
+    cost = cluster.get("spotpools", pool)["status"]["cost"]
+    return float(cost["spot"] + cost["onDemand"])
+
+
+def check_requests(iterations: int, trained: int, counts: dict[str, int]) -> None:
+    """Check that no request was lost, and that none was counted twice: each iteration has trained on one sample
+    of each of its requests, and the ledger has ended each one once.
+    """
+    assert trained == SAMPLES * iterations
+    assert counts["consumed"] >= trained, "a probe or an explored seed is consumed too, a trained sample once"
+    assert counts["expired"] == 0 and counts["open"] <= counts["planned"]
     ended = sum(counts[name] for name in ("consumed", "expired", "superseded"))
     assert counts["planned"] == counts["open"] + ended, counts
+
+
+def check_result(result: dict[str, Any], iterations: int) -> None:
+    """Check the requests and the cost of a job that has ended."""
+    check_requests(iterations, result["trainedSamples"], result["requests"])
+    assert abs(result["residual"]) < 1e-6
 
 
 def test_nodes_that_come_and_go_lose_no_request_and_never_restart_the_trainer(
@@ -118,19 +141,29 @@ def test_nodes_that_come_and_go_lose_no_request_and_never_restart_the_trainer(
     jobs.wait(lambda: jobs.status(name).get("independent") == "2/2", 120, "both spot pods run")
     jobs.wait(lambda: metric(jobs, name, "explored_seeds") > 0, 120, "spot workers explore")
     first, began = jobs.status(name), metric(jobs, name, "held_out_reward")
+    paid = spend(cluster, pool)
     with following(trace(SECONDS), spot_nodes, LocalProvider(cluster, SPOT)) as account:
         end = time.monotonic() + SECONDS
         jobs.wait(lambda: time.monotonic() > end, SECONDS + 10, "the trace has ended")
+        paid = spend(cluster, pool) - paid
+    assert cluster.get("spotpools", pool)["status"]["cost"]["residual"] <= TICK_SECONDS / 3600
+    # The price of a node-hour is 1. A node counts from the moment at which the pool sees it.
+    assert abs(paid * 3600 - account.node_seconds) <= 0.1 * account.node_seconds
+    jobs.wait(lambda: metric(jobs, name, "held_out_reward") >= TARGET, 600, f"the reward reaches {TARGET}")
     last = jobs.status(name)
     assert account.counts[Act.LOSE] >= _losses() and account.counts[Act.NOTICE] >= 1
     assert last["incarnation"] == first["incarnation"]
     assert last["restarts"]["total"] == first["restarts"]["total"]
     assert last["progress"]["step"] > first["progress"]["step"] + SECONDS / 30
-    assert metric(jobs, name, "held_out_reward") > began + 0.05
     jobs.wait_step(name, last["progress"]["step"] + 3, 120)
-    names = ("held_out_reward", "explored_seeds", "idle_spot_ratio", "spend")
+    # Status and metrics are of one moment, and so must the checks be.
+    progress = jobs.status(name)["progress"]
+    values = {one["name"]: one["value"] for one in progress["metrics"]}
+    check_requests(progress["step"], int(values["trained_samples"]), from_metrics(values))
+    names = ("held_out_reward", "explored_seeds", "idle_spot_ratio", "requests_consumed", "requests_resumed")
     figures = ", ".join(f"{one} {metric(jobs, name, one):.3f}" for one in names)
-    print(f"{account.counts}; reward at the start {began:.3f}; {figures}")
+    print(f"{account.counts}; {paid * 3600:.0f} of {account.node_seconds:.0f} node-seconds are billed")
+    print(f"step {last['progress']['step']}; reward at the start {began:.3f}; {figures}")
 
 
 def _losses() -> int:
@@ -145,29 +178,26 @@ def test_a_job_without_spot_nodes_progresses_and_counts_every_request(
         cluster.kubectl("label", "node", node, "convoy.dev/capacity=none", "--overwrite")
     create(jobs, name, pool, steps=6, live={"pace": 0})
     jobs.wait_phase(name, "Succeeded", 180)
-    result = jobs.status(name)["result"]
-    check_requests(result)
-    assert result["requests"]["consumed"] >= 6 * 32
+    check_result(jobs.status(name)["result"], 6)
 
 
 def test_all_spot_nodes_lost_at_once_stall_the_job_no_longer_than_a_lease(
     cluster: Cluster, jobs: Jobs, spot_nodes: list[str], pool: str
 ) -> None:
     name = "spotloss"
-    create(jobs, name, pool, steps=40)
+    create(jobs, name, pool, steps=STEPS)
     jobs.wait(lambda: metric(jobs, name, "explored_seeds") > 0, 180, "spot workers explore")
     step, incarnation = jobs.status(name)["progress"]["step"], jobs.status(name)["incarnation"]
     provider = LocalProvider(cluster, SPOT)
     try:
         for node in spot_nodes:
             provider.lose(node)
-        # An iteration lasts about 10 s: rollouts of the trainer alone, and the training.
-        jobs.wait_step(name, step + 2, 2 * 30 + LEASE_SECONDS + 30)
+        # The step that runs waits for lost leases at most. The next one has the trainer alone.
+        jobs.wait_step(name, step + 2, LEASE_SECONDS + 2 * ITERATION_SECONDS)
         jobs.wait_phase(name, "Succeeded", 600)
     finally:
         for node in spot_nodes:
             provider.give(node)
     status = jobs.status(name)
     assert status["incarnation"] == incarnation
-    check_requests(status["result"])
-    assert abs(status["result"]["residual"]) < 1e-6
+    check_result(status["result"], STEPS)
