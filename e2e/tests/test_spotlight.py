@@ -117,8 +117,8 @@ def spend(cluster: Cluster, pool: str) -> float:
 
 
 def check_requests(iterations: int, trained: int, counts: dict[str, int]) -> None:
-    """Check that no request was lost, and that none was counted twice: each iteration has trained on one sample
-    of each of its requests, and the ledger has ended each one once.
+    """Check that no request was lost or counted twice: each iteration has trained on one sample of each of its
+    requests, and the ledger has ended each one once.
     """
     assert trained == SAMPLES * iterations
     assert counts["consumed"] >= trained, "a probe or an explored seed is consumed too, a trained sample once"
