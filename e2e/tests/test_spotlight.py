@@ -117,7 +117,7 @@ def spend(cluster: Cluster, pool: str) -> float:
 
 
 def check_requests(iterations: int, trained: int, counts: dict[str, int]) -> None:
-    """Check that no request was lost or counted twice: each iteration has trained on one sample of each of its
+    """Check that no request was lost or counted twice: each iteration has trained on a sample of each of its
     requests, and the ledger has ended each one once.
     """
     assert trained == SAMPLES * iterations
