@@ -31,6 +31,8 @@ WITHDRAWN_SECONDS = 30.0
 """Seconds without any source after which a notice counts as withdrawn. A new leader of the operator gets the
 agents' reports again within this time.
 """
+_MARKS = (NoticeSource.TAINT, NoticeSource.CONDITION)
+"""Sources that stay on the Node, also after a reboot, until somebody removes them."""
 _ORDER = (NoticeKind.REBALANCE, NoticeKind.REMOVAL, NoticeKind.PREEMPTION)
 
 
@@ -54,11 +56,14 @@ def merge(
 ) -> Noticed:
     """Return the notices about the present nodes. `signals`: the notices that hold at present."""
     known = {(one.node_uid, one.boot_id): one for one in before if one.state is not NoticeState.GONE}
+    earlier = {one.node_uid: one for one in known.values() if one.boot_id}
     index = NoticeIndex(signals)
     found, opened, false = [], [], []
     for node in nodes:
         old = known.get((node.uid, node.boot_id))
         present = index.about(node)
+        if old is None and (last := earlier.get(node.uid)) is not None and node.boot_id:
+            old = _left_over(last, node, present, spec.notice, now)
         new = _after(old, node, present, spec.notice, now) if old or present else None
         if new is None:
             continue
@@ -69,6 +74,18 @@ def merge(
             false.append(new)
         found.append(new)
     return Noticed(tuple(found), tuple(opened), tuple(false))
+
+
+def _left_over(
+    last: NodeNotice, node: Node, present: Sequence[Notice], settings: NoticeSettings, now: datetime
+) -> NodeNotice | None:
+    """Return a closed record of the marks that the Node carries from its earlier boot; None without any.
+    Their end has come with the reboot, so they say nothing about this boot.
+    """
+    marks = [one for one in present if one.source in _MARKS and one.source in last.sources]
+    if not marks:
+        return None
+    return _opened(node, marks, settings, now).model_copy(update={"state": NoticeState.WITHDRAWN})
 
 
 def closes_node(notice: NodeNotice, settings: NoticeSettings) -> bool:

@@ -171,6 +171,36 @@ def test_another_boot_ends_the_life_of_a_node(cluster: SpotCluster) -> None:
     assert cluster.status.nodes.ready == 2
 
 
+def test_a_taint_that_outlives_a_reboot_says_nothing_about_the_next_boot(cluster: SpotCluster) -> None:
+    cluster.change("a", taints=(ITN,))
+    cluster.wait(20)
+    assert cluster.evicted == ["pod-a"]
+    cluster.change("a", boot_id="next")
+    cluster.step()
+    assert (cluster.status.preemptions.with_notice, cluster.status.nodes.ready) == (1, 2)
+    cluster.add_pod("pod-a", "a")
+    cluster.wait(300)
+    assert cluster.evicted == ["pod-a"]  # only before the reboot
+    assert cluster.status.preemptions.false_alarms == 0
+    cluster.change("a", taints=())
+    cluster.step()
+    cluster.change("a", taints=(ITN,))
+    cluster.wait(20)
+    assert cluster.evicted == ["pod-a", "pod-a"]
+
+
+def test_a_taint_of_the_next_boot_counts(cluster: SpotCluster) -> None:
+    cluster.change("a", taints=(ITN,))
+    cluster.wait(20)
+    cluster.change("a", boot_id="next", taints=())
+    cluster.step()
+    cluster.change("a", taints=(ITN,))
+    cluster.wait(20)
+    assert [(one.boot_id, one.state) for one in cluster.status.notices if one.state.holds] == [
+        ("next", NoticeState.DRAINING)
+    ]
+
+
 @pytest.mark.parametrize(
     ("facts", "removed"),
     [
