@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +31,18 @@ REREAD_SECONDS = 30.0
 """Seconds for which a trace counts before it is read again."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The last read of a trace."""
+
+    ref: TraceRef
+    at: float
+    """Monotonic time of the read."""
+    lookup: TraceLookup
+    version: str = ""
+    """resourceVersion of the ConfigMap; empty if it could not be read."""
+
+
 class PriceTraces:
     """The price traces of all SpotPools. All methods must be called from the event loop."""
 
@@ -44,8 +57,8 @@ class PriceTraces:
         self._gateway = gateway
         self._namespace = namespace
         self._clock = clock
-        self._known: dict[str, tuple[TraceRef, float, TraceLookup]] = {}
-        """Reference, monotonic time of the read and result, by name of the pool."""
+        self._known: dict[str, _Read] = {}
+        """The last read by name of the pool."""
         cache.objects(KIND).listen(self._on_removed)
 
     async def resolve(self, parent: CachedObject) -> None:
@@ -58,33 +71,51 @@ class PriceTraces:
             self._known.pop(parent.name, None)
             return
         known = self._known.get(parent.name)
-        if known is None or known[0] != ref or self._clock() - known[1] >= REREAD_SECONDS:
-            self._known[parent.name] = ref, self._clock(), await self._read(ref)
+        if known is not None and known.ref != ref:
+            known = None
+        if known is None or self._clock() - known.at >= REREAD_SECONDS:
+            self._known[parent.name] = await self._read(ref, known)
 
     def find(self, pool: str) -> TraceLookup | None:
         """Return the trace of a pool; None if it has none, or before `resolve`."""
         known = self._known.get(pool)
-        return known[2] if known is not None else None
+        return known.lookup if known is not None else None
 
-    async def _read(self, ref: TraceRef) -> TraceLookup:
+    async def _read(self, ref: TraceRef, last: _Read | None) -> _Read:
+        """Return the trace. If the API server fails, the last trace stays. An unchanged trace is not parsed
+        again, because that blocks the event loop.
+        """
+        now = self._clock()
         try:
             raw = await self._gateway.get(CONFIG_MAPS, self._namespace, ref.config_map)
         except errors.NotFound:
-            return TraceLookup(error="the ConfigMap does not exist; create it")
+            return _Read(ref, now, TraceLookup(error="the ConfigMap does not exist; create it"))
         except errors.Forbidden:
             why = "the operator may not read the ConfigMap; list it in the chart's operator.priceConfigMaps"
-            return TraceLookup(error=why)
-        text = (raw.get("data") or {}).get(ref.key)
-        if not isinstance(text, str):
-            return TraceLookup(error=f"the ConfigMap has no key {ref.key!r}; add it")
-        found = parse_trace(text)
-        if found.problem is not None:
-            log.warning("price trace has a fault", config_map=ref.config_map, fault=str(found.problem))
-        return TraceLookup(found, as_of=_as_of(raw))
+            return _Read(ref, now, TraceLookup(error=why))
+        except errors.ApiError as error:
+            log.warning("price trace not read, will retry", config_map=ref.config_map, why=str(error))
+            kept = last.lookup if last is not None else TraceLookup(error=f"the API server failed: {error}")
+            return _Read(ref, now, kept, last.version if last is not None else "")
+        version = str(raw["metadata"].get("resourceVersion", ""))
+        if last is not None and version and version == last.version:
+            return _Read(ref, now, last.lookup, version)
+        return _Read(ref, now, _lookup(ref, raw), version)
 
     def _on_removed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if after is None and before is not None:
             self._known.pop(before.name, None)
+
+
+def _lookup(ref: TraceRef, raw: Any) -> TraceLookup:
+    """Return the trace in a ConfigMap."""
+    text = (raw.get("data") or {}).get(ref.key)
+    if not isinstance(text, str):
+        return TraceLookup(error=f"the ConfigMap has no key {ref.key!r}; add it")
+    found = parse_trace(text)
+    if found.problem is not None:
+        log.warning("price trace has a fault", config_map=ref.config_map, fault=str(found.problem))
+    return TraceLookup(found, as_of=_as_of(raw))
 
 
 def _as_of(raw: Any) -> float | None:

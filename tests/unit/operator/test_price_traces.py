@@ -62,6 +62,32 @@ async def test_a_trace_is_read_once_in_a_while() -> None:
     assert it.maps.reads[-1] == "convoy/others"
 
 
+async def test_the_last_trace_counts_while_the_api_server_fails() -> None:
+    it = Reading()
+    it.maps.found = errors.ApiError(503, "busy")
+    assert "503" in (await it.resolve()).error
+    it.now += REREAD_SECONDS
+    it.maps.found = {"metadata": {}, "data": {"prices.csv": "0,0.3\n"}}
+    before = await it.resolve()
+    it.now += REREAD_SECONDS
+    it.maps.found = errors.ApiError(0, "no answer")
+    assert await it.resolve() is before
+    it.now += REREAD_SECONDS
+    it.maps.found = errors.NotFound(404, "no")
+    assert "does not exist" in (await it.resolve()).error
+
+
+async def test_an_unchanged_trace_is_not_parsed_again() -> None:
+    it = Reading()
+    it.maps.found = {"metadata": {"resourceVersion": "5"}, "data": {"prices.csv": "0,0.3\n"}}
+    before = await it.resolve()
+    it.now += REREAD_SECONDS
+    assert await it.resolve() is before
+    it.now += REREAD_SECONDS
+    it.maps.found = {"metadata": {"resourceVersion": "6"}, "data": {"prices.csv": "0,0.4\n"}}
+    assert (await it.resolve()).trace.steps == ((0.0, 0.4),)
+
+
 async def test_a_pool_without_a_trace_has_none() -> None:
     it = Reading()
     await it.resolve()
