@@ -174,6 +174,11 @@ bench-spotlight: venv ## The engine spotlight beside its baselines, in virtual t
 	@$(BIN)/python -m e2e.bench spotlight --size $(or $(SIZE),full)
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-traces
+bench-traces: venv ## The analytical simulator beside ASTRA-sim's figures; writes docs/bench/traces.json (2 minutes).
+	@$(BIN)/python -m e2e.bench traces
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: bench-experiments
 bench-experiments: venv binaries ## The analysis, faults, learned controllers, shipped experiments; writes docs/bench/experiments.json (3 hours).
 	@$(BIN)/python -m e2e.bench experiments

@@ -22,6 +22,7 @@ BENCHES = (
     Bench("autoscaling", "e2e.bench.autoscaling.command"),
     Bench("experiments", "e2e.bench.experiments.command"),
     Bench("spotlight", "e2e.bench.spotlight.command"),
+    Bench("traces", "e2e.bench.traces.command"),
     Bench("schedules", "e2e.bench.tiercheck.schedules_command"),
     Bench("guard-sweep", "e2e.bench.guard.sweep_command"),
     Bench("dashboard", "e2e.bench.dashboard.command"),

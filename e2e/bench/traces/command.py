@@ -1,0 +1,36 @@
+"""Command line of the bench: `python -m e2e.bench traces`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import typer
+
+from convoy_workloads.bench.figures import Figures
+from convoy_workloads.bench.parts import PartedBench
+from e2e.bench.kit.options import require_known
+from e2e.bench.kit.parts import measure_parts
+from e2e.bench.traces import astrasim
+from e2e.cluster.progress import Progress
+
+PARTS: Mapping[str, Callable[[Figures], None]] = {"astrasim": astrasim.add}
+"""Functions that measure a part and add its figures, by name of the part."""
+BENCH = PartedBench("traces", "make bench-traces", tuple(PARTS))
+
+
+def run(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Part to measure: {', '.join(PARTS)}. Repeatable. Default: all."),
+    ] = None,
+) -> None:
+    """Compare the analytical simulator with ASTRA-sim's figures, and measure its speed.
+
+    Each part replaces its rows in docs/bench/traces.json.
+    """
+    require_known(only, PARTS)
+    chosen = {name: PARTS[name] for name in PARTS if not only or name in only}
+    if failed := measure_parts(BENCH, chosen, complete=True, progress=Progress()):
+        sys.exit("\n".join(failed))
