@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.unit.workloads.spotlight.thread_cluster import ThreadCluster
 
+from convoy_workloads.engines.spotlight import ENGINE, engine
 from convoy_workloads.engines.spotlight.iteration import IterationReport, Loop
 from convoy_workloads.engines.spotlight.learning.grpo import Scored, UpdateReport
 from convoy_workloads.engines.spotlight.learning.models import problem_of, untrained_policy
@@ -147,8 +148,14 @@ def test_a_restarted_trainer_goes_on_with_the_restored_weights() -> None:
         after.policy.load_state_dict(weights)
         after.trainer.optimizer.load_state_dict(optimizer)
         after.load_state_dict(saved)
-        assert after.iterate().trained == 6 and after.ledger.counts()["exhausted"] == 0
+        assert made[-1].service.handle("spot", Weights(1)) is not None
+        report = after.iterate()
+        assert report.trained == 6 and after.ledger.counts()["exhausted"] == 0
         assert fingerprint(after) == fingerprint(calm)
+        made[-1].failures = 2
+        found = engine.metrics(after, report)
+        assert (found["workers_failed"], found["unobserved_seconds"]) == (2, made[-1].unobserved)
+        assert found.keys() <= {one.name for one in ENGINE.metrics}
     finally:
         for one in made:
             one.close()
