@@ -39,6 +39,7 @@ ENGINE = EngineEntry(
         Metric("stale_trips", help="Iterations whose exploring had to wait for fresh weights."),
         Metric("idle_spot_ratio", "ratio", "Share of the spot nodes' time without work."),
         Metric("spend", help="Cost of all nodes, in the unit of the prices."),
+        Metric("trained_samples", help="Samples that were trained on so far."),
         Metric("workers_failed", help="Workers that failed on a node that stays, since the trainer started."),
         Metric(
             "unobserved_seconds",

@@ -70,7 +70,8 @@ def train(job: convoy.Job[Params], start: StartWorkers = simulated_workers) -> N
         loss = report.update.loss if report.update else None
         job.report(step, loss=loss, samples=report.trained, metrics=metrics(run, report))
         job.checkpoint(step)
-    job.set_result({**run.figures(), "requests": run.ledger.counts()})
+    result = {**run.figures(), "trainedSamples": run.loop.trained, "requests": run.ledger.counts()}
+    job.set_result(result)
     if job.rank == 0:
         print(f"state after step {job.params.steps}: sha256 {fingerprint(run.policy, run.trainer.optimizer)}")
 
@@ -86,6 +87,7 @@ def metrics(run: Run, report: IterationReport) -> dict[str, float]:
         "stale_trips": report.stale_trips,
         "idle_spot_ratio": figures["idleRatio"],
         "spend": figures["cost"],
+        "trained_samples": run.loop.trained,
         **_live_metrics(run),
         **to_metrics(run.ledger.counts()),
     }
