@@ -51,6 +51,11 @@ class Rule(StrEnum):
     NO_TIMES = "NoTimes"
 
 
+def printable(text: str) -> str:
+    """Return foreign text with `?` for characters that a terminal could take for commands."""
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One fault in a trace. Parts of its place that do not apply are None."""
@@ -71,7 +76,7 @@ class Finding:
         """Return the finding as one line for people."""
         places = (("rank", self.rank), ("node", self.node), ("byte", self.offset))
         place = ", ".join(f"{name} {value}" for name, value in places if value is not None)
-        return f"{self.rule}{f' ({place})' if place else ''}: {self.text}"
+        return f"{self.rule}{f' ({place})' if place else ''}: {printable(self.text)}"
 
 
 class InvalidTrace(ValueError):

@@ -75,7 +75,7 @@ def test_time_without_communication_is_that_of_the_layers() -> None:
 
 
 def test_gradients_are_added_up_beside_the_backward_pass() -> None:
-    """Of 4 all-reduces of 200 µs, 3 run beside the backward passes of other layers, which take 200 µs."""
+    """Three of 4 all-reduces of 200 µs run beside the backward passes of other layers, which take 200 µs."""
     (trace, _) = generate(replace(BASE, data=2))
     assert replay(trace, lambda node: 200.0).span == 4 * (100 + 200 + 50) + 200
 

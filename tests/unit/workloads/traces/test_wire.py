@@ -34,7 +34,7 @@ def rules(data: bytes, limits: Limits | None = None) -> list[tuple[Rule, int | N
     return [(one.rule, one.offset) for one in reading.findings]
 
 
-def begins(data: bytes) -> list[int]:
+def first_bytes(data: bytes) -> list[int]:
     """Return the byte at which each message of a file with short messages begins."""
     found, position = [], 0
     while position < len(data):
@@ -98,7 +98,7 @@ def test_the_rank_is_in_the_name(name: str, rank: int | None) -> None:
 
 
 WHOLE = encode(sample())
-BEGINS = begins(WHOLE)
+BEGINS = first_bytes(WHOLE)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from convoy_workloads.traces.attributes import set_attributes
 from convoy_workloads.traces.generate.workload import (
-    Place,
+    Position,
     Workload,
     data_group,
     passes,
@@ -40,14 +40,14 @@ def generate(workload: Workload) -> Iterator[Trace]:
 class _Rank:
     """Builds the nodes of one rank."""
 
-    def __init__(self, workload: Workload, place: Place) -> None:
+    def __init__(self, workload: Workload, place: Position) -> None:
         self._workload = workload
         self._place = place
         self._rank = place.rank(workload)
         self._nodes: list[Node] = []
         self._step = 0
         self._last: list[int] = []
-        """What the next computation depends on."""
+        """Nodes that the next computation depends on."""
         self._first_layer = place.stage * workload.stage_layers
 
     def nodes(self) -> list[Node]:
@@ -122,7 +122,7 @@ class _Rank:
         stage = self._place.stage + distance
         if not 0 <= stage < self._workload.pipeline:
             return None
-        return Place(self._place.copy, self._place.part, stage).rank(self._workload)
+        return Position(self._place.copy, self._place.part, stage).rank(self._workload)
 
     def _add(self, name: str, kind: NodeType, needs: list[int] | None = None) -> Node:
         node = Node(id=len(self._nodes), name=name, data_deps=self._last if needs is None else needs)

@@ -94,8 +94,8 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a rank: its copy of the model, its part of each layer, and its stage."""
+class Position:
+    """The position of a rank: its copy of the model, its part of each layer, and its stage."""
 
     copy: int
     part: int
@@ -106,11 +106,11 @@ class Place:
         return (self.stage * workload.data + self.copy) * workload.tensor + self.part
 
 
-def place_of(rank: int, workload: Workload) -> Place:
+def place_of(rank: int, workload: Workload) -> Position:
     """Return the place of a rank."""
     rest, part = divmod(rank, workload.tensor)
     stage, copy = divmod(rest, workload.data)
-    return Place(copy, part, stage)
+    return Position(copy, part, stage)
 
 
 def process_groups(workload: Workload) -> dict[str, list[int]]:
@@ -124,12 +124,12 @@ def process_groups(workload: Workload) -> dict[str, list[int]]:
     return groups
 
 
-def data_group(place: Place, workload: Workload) -> str | None:
+def data_group(place: Position, workload: Workload) -> str | None:
     """Return the name of the group that adds up gradients; None if there is one copy."""
     return f"data-{place.stage}-{place.part}" if workload.data > 1 else None
 
 
-def tensor_group(place: Place, workload: Workload) -> str | None:
+def tensor_group(place: Position, workload: Workload) -> str | None:
     """Return the name of the group that shares a layer; None without such a group."""
     return f"tensor-{place.stage}-{place.copy}" if workload.tensor > 1 else None
 

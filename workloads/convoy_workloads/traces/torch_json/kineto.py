@@ -49,7 +49,7 @@ class Kineto:
     distributed: Mapping[str, Any]
     """Rank, world size and process groups."""
     convoy: Mapping[str, Any]
-    """What Convoy's recorder adds."""
+    """Values that Convoy's recorder adds."""
 
     def rank(self) -> int | None:
         """Return the rank; None if the trace does not name it."""

@@ -54,7 +54,7 @@ class _Call:
 def _check_collectives(traces: Mapping[int, Trace], found: Findings) -> None:
     """Compare the collectives of each group, in the order of the files, with those of its first rank."""
     calls = {rank: _calls(trace.nodes) for rank, trace in traces.items()}
-    named = _groups(traces.values())
+    named = named_groups(traces.values())
     for group in sorted({group for by_group in calls.values() for group in by_group}):
         members = named.get(group) or (sorted(traces) if group in {"", "0"} else [])
         ranks = [rank for rank in members if rank in calls]
@@ -81,7 +81,7 @@ def _calls(nodes: Iterable[Node]) -> dict[str, list[_Call]]:
     return calls
 
 
-def _groups(traces: Iterable[Trace]) -> dict[str, tuple[int, ...]]:
+def named_groups(traces: Iterable[Trace]) -> dict[str, tuple[int, ...]]:
     """Return the ranks of each process group, from the traces that list them."""
     named: dict[str, tuple[int, ...]] = {}
     for trace in traces:

@@ -24,7 +24,7 @@ _NAME = re.compile(r"\.(\d{1,9})\.et(?:\.gz)?$")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What could be read of a file, and what is wrong with the file."""
+    """The readable part of a file, and the faults of the file."""
 
     trace: Trace
     findings: list[Finding]

@@ -1,0 +1,186 @@
+"""Tests of `convoy trace`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.workloads.traces.build import FIXTURES, collective, comp, trace
+from typer.testing import CliRunner
+
+from convoy.cli.__main__ import app
+from convoy_workloads.traces.wire.writer import write
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(app, ["trace", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the traces of the recorded DDP training."""
+    folder = tmp_path_factory.mktemp("converted")
+    result = run("convert", FIXTURES / "ddp", "--out", folder, "--prefix", "ddp")
+    assert result.exit_code == 0, result.output
+    assert [line.split(": ")[0] for line in result.output.splitlines()] == [
+        f"{folder}/ddp.0.et",
+        f"{folder}/ddp.1.et",
+    ]
+    return folder
+
+
+def test_converted_traces_are_valid(converted: Path) -> None:
+    result = run("validate", converted)
+    assert (result.exit_code, result.output.splitlines()[-1]) == (
+        0,
+        "2 file(s) with 2010 nodes: nothing is wrong",
+    )
+    assert json.loads(run("validate", converted, "-o", "json").output) == {"files": 2, "findings": []}
+
+
+def test_a_replay_shows_measured_replayed_and_naive_times(converted: Path) -> None:
+    head, *rows = run("replay", converted).output.splitlines()
+    assert head.split() == ["TRACE", "NODES", "MEASURED", "REPLAY", "RATIO", "NAIVE"]
+    assert [" ".join(row.split()) for row in rows] == [
+        "rank 0 1006 968.713 ms 968.713 ms 1.000 1296.260 ms",
+        "rank 1 1004 1068.474 ms 1068.474 ms 1.000 1497.710 ms",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "shorter"),
+    [(["--scale", "0.5"], True), (["--scale", "2"], False), (["--bandwidth", "10"], True)],
+)
+def test_a_replay_with_other_communication(converted: Path, options: list[str], shorter: bool) -> None:
+    row = json.loads(run("replay", converted / "ddp.0.et", "-o", "json", *options).output)[0]
+    assert row["measuredUs"] == 968713
+    assert (row["replayUs"] < row["measuredUs"]) is shorter
+
+
+def test_an_analysis_names_bytes_and_exposed_communication(converted: Path) -> None:
+    rows = json.loads(run("analyse", converted, "-o", "json", "--top", "3").output)
+    assert [row["name"] for row in rows] == ["rank 0", "rank 1"]
+    assert [(row["steps"], row["bytesPerStep"]) for row in rows] == [(2, 1732 * 4 + 12)] * 2
+    assert all(0.2 < row["exposedShare"] < 0.5 for row in rows)
+    assert [len(row["operations"]) for row in rows] == [3, 3]
+    text = run("analyse", converted / "ddp.0.et").output
+    assert text.startswith("rank 0: 968.713 ms, 2 step(s)\n")
+    assert "6.8Ki of communication a step" in text
+    assert "gloo:all_reduce" in text
+
+
+def test_a_trace_is_shown(converted: Path) -> None:
+    file = converted / "ddp.0.et"
+    head, *rows = run("show", file, "--communications").output.splitlines()
+    assert head.split() == ["ID", "START", "US", "KIND", "BYTES", "GROUP", "AFTER", "NAME"]
+    assert [row.split()[3:6] for row in rows] == 2 * [
+        ["ALL_REDUCE", "4752", "0"],
+        ["ALL_REDUCE", "2176", "0"],
+        ["ALL_REDUCE", "12", "1"],
+    ]
+    found = json.loads(run("show", file, "--node", "291").output)
+    assert found["attributes"] == {
+        "is_cpu_op": False, "comm_type": 0, "comm_size": 4752, "pg_name": "0", "host_gap_us": 231,
+        "step": 3,
+    }  # fmt: skip
+    assert run("show", file, "--limit", "2").output.splitlines()[-1] == "... and 1004 more nodes"
+    assert json.loads(run("show", file, "-o", "json").output)["trace"]["rank"] == 0
+    result = run("show", file, "--node", "99999999")
+    assert (result.exit_code, result.output) == (1, f"error: {file}: no node has the id 99999999\n")
+
+
+def test_generated_traces_are_valid(tmp_path: Path) -> None:
+    options = ("--layers", 4, "--data", 2, "--tensor", 2, "--pipeline", 2, "--microbatches", 4, "--gzip")
+    result = run("generate", "--out", tmp_path / "job", *options)
+    assert result.exit_code == 0
+    assert result.output.startswith(f"{tmp_path}/job: 8 file(s) with ")
+    assert len(list((tmp_path / "job").glob("trace.*.et.gz"))) == 8
+    assert run("validate", tmp_path / "job").exit_code == 0
+
+
+def test_findings_are_listed_and_the_status_is_1(tmp_path: Path) -> None:
+    for rank, size in enumerate((64, 32)):
+        write(trace(comp(1, num_ops=-1), collective(2, size=size)), tmp_path / f"job.{rank}.et")
+    result = run("validate", tmp_path)
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        f"{tmp_path}/job.0.et: NegativeValue (rank 0, node 1): attribute num_ops is -1",
+        f"{tmp_path}/job.1.et: NegativeValue (rank 1, node 1): attribute num_ops is -1",
+        "CollectiveMismatch (rank 1, node 2): group '': collective 1 is ALL_REDUCE of 32 bytes, but on rank "
+        "0 it is ALL_REDUCE of 64 bytes (node 2)",
+        "error: 3 finding(s)",
+    ]
+
+
+def test_a_damaged_file_is_named_with_its_byte(tmp_path: Path) -> None:
+    file = tmp_path / "job.0.et"
+    write(trace(comp(1)), file)
+    file.write_bytes(file.read_bytes()[:-3])
+    for command in ("replay", "analyse", "show"):
+        result = run(command, file)
+        assert result.exit_code == 1
+        assert result.output.startswith(f"error: {file}: Truncated (rank 0, byte 8): a message of ")
+    assert run("validate", file).output.startswith(f"{file}: Truncated (rank 0, byte 8)")
+
+
+def test_names_in_foreign_traces_cannot_control_the_terminal(tmp_path: Path) -> None:
+    node = comp(1)
+    node.name = "\x1b]0;title\x07 [red]x"
+    write(trace(node), tmp_path / "job.0.et")
+    for command in ("show", "analyse"):
+        output = run(command, tmp_path / "job.0.et").output
+        assert "\x1b" not in output
+        assert "?]0;title? [red]x" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("replay", "{}/absent.0.et"), "absent.0.et: Unreadable: no such file"),
+        (("validate", "{}"), "the folder has no file *.et or *.et.gz"),
+        (("convert", "{}"), "the folder has no file host.RANK.json and kineto.RANK.json"),
+        (("convert", "{}/half"), "half: kineto.0.json is missing"),
+        (
+            ("convert", "{}/renamed"),
+            "kineto.5.json.gz: the trace is that of rank 0, but the file's name says 5",
+        ),
+        (("replay", FIXTURES / "astra_sim", "--scale", "-1"), "--scale must be from 0"),
+        (("replay", FIXTURES / "astra_sim", "--bandwidth", "0"), "--bandwidth must be above 0"),
+        (("generate", "--layers", "3", "--pipeline", "2"), "layers: 3 layers cannot be split"),
+        (("generate", "--schedule", "x"), "--schedule must be one of GPipe, 1F1B, not 'x'"),
+    ],
+)
+def test_bad_input_is_named(tmp_path: Path, words: tuple[object, ...], text: str) -> None:
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "host.0.json").write_text("{}")
+    (tmp_path / "renamed").mkdir()
+    for kind in ("host", "kineto"):
+        shutil.copy(
+            FIXTURES / "collectives" / f"{kind}.0.json.gz", tmp_path / "renamed" / f"{kind}.5.json.gz"
+        )
+    result = run(*(str(word).format(tmp_path) for word in words))
+    assert result.exit_code == 1
+    assert "error: " in result.output
+    assert text in result.output
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        (
+            ["convert.convert", "wire.writer", "validate.all_ranks", "analysis", "generate.traces", "record"],
+            "torch",
+        ),
+        (["findings", "wire.limits"], "google.protobuf"),
+    ],
+)
+def test_heavy_packages_are_imported_where_they_are_used(modules: list[str], absent: str) -> None:
+    imports = "".join(f"import convoy_workloads.traces.{one}\n" for one in modules)
+    code = f"{imports}import sys\nassert {absent!r} not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,83 @@
+"""Files of traces: those that the user names, and those that commands write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from convoy.cli.cluster import Failure
+from convoy_workloads.traces.findings import printable
+
+if TYPE_CHECKING:
+    from convoy_workloads.traces.trace import Trace
+
+MAX_FILES = 4096
+MAX_NAME = 60
+ENDINGS = (".et", ".et.gz")
+
+Paths = Annotated[
+    list[Path],
+    typer.Argument(metavar="PATH...", help="Trace files, or folders with files *.et and *.et.gz."),
+]
+Gzip = Annotated[bool, typer.Option("--gzip", help="Compress the files, as PREFIX.RANK.et.gz.")]
+Prefix = Annotated[str, typer.Option(help="Beginning of the files' names: PREFIX.RANK.et.")]
+
+
+def trace_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the trace files in `paths` and in the folders among them. Raises Failure without any."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(one for one in path.iterdir() if one.name.endswith(ENDINGS))
+            if not inside:
+                raise Failure(f"{path}: the folder has no file *.et or *.et.gz")
+            found += inside
+        else:
+            found.append(path)
+    if len(found) > MAX_FILES:
+        raise Failure(f"{len(found)} files; at most {MAX_FILES} are allowed")
+    return found
+
+
+def load_trace(path: Path) -> Trace:
+    """Return the trace in a file. Raises Failure with the file, and the byte or node that is wrong."""
+    from convoy_workloads.traces.findings import InvalidTrace  # noqa: PLC0415
+    from convoy_workloads.traces.wire.reader import read_whole  # noqa: PLC0415
+
+    try:
+        return read_whole(path)
+    except InvalidTrace as error:
+        raise Failure(str(error)) from error
+
+
+def write_trace(trace: Trace, folder: Path, prefix: str, compress: bool) -> tuple[Path, int]:
+    """Write the trace of a rank into a folder. Return the file and its bytes. Raises Failure if it fails."""
+    from convoy_workloads.traces.wire.writer import write  # noqa: PLC0415
+
+    path = folder / f"{prefix}.{trace.rank or 0}.et{'.gz' if compress else ''}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return path, write(trace, path)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror or error}") from error
+
+
+def name_of(trace: Trace, path: Path) -> str:
+    """Return the rank of a trace; the file's name if there is no rank."""
+    return path.name if trace.rank is None else f"rank {trace.rank}"
+
+
+def cell(text: str) -> str:
+    """Return foreign text for a table: short, printable, and without the table's own markup."""
+    short = text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 3]}..."
+    return escape(printable(short))
+
+
+def json_of(findings: Iterable[Any], path: Path | None = None) -> list[dict[str, Any]]:
+    """Return findings as JSON values, with their file."""
+    named = {} if path is None else {"file": str(path)}
+    return [{**named, **one.as_json()} for one in findings]
