@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convoy_controllers.astrasim.collective.errors import NodeError
+from convoy_controllers.astrasim.collective.halving import halving_doubling_steps
 from convoy_controllers.astrasim.collective.phase import Phase, RingPhase, TreePhase
 from convoy_controllers.astrasim.collective.rings import Ring, dimension_ring
 from convoy_controllers.astrasim.collective.trees import TreePlace, places, tree_place
@@ -25,11 +26,23 @@ class RingDimension:
         self.size = len(ring.members)
 
     def phase(self, type_: CollectiveType, size: int, queue: tuple[int, bool]) -> Phase:
-        """Return a phase in this dimension. Raises NodeError if the algorithm has no such collective."""
+        """Return a phase in this dimension. Raises NodeError if the algorithm cannot run it."""
         kind = self._implementation.kind
         if kind is AlgorithmKind.HALVING_DOUBLING and type_ is CollectiveType.ALL_TO_ALL:
             raise NodeError("halving-doubling has no all-to-all")
+        if self._least_message(type_, size) == 0:
+            raise NodeError(
+                f"a chunk of {size} bytes is too small for {kind} over {self.size} ranks: a message would be "
+                "empty; use fewer splits"
+            )
         return RingPhase(type_, kind, self._ring, size, *queue, self._implementation.window)
+
+    def _least_message(self, type_: CollectiveType, size: int) -> int:
+        """Return the size of the smallest message of a phase."""
+        if self._implementation.kind is AlgorithmKind.HALVING_DOUBLING:
+            _, sizes = halving_doubling_steps(type_, self.size, self._ring.index, size)
+            return min(sizes[:-1])
+        return size if type_ is CollectiveType.ALL_GATHER else size // self.size
 
 
 class TreeDimension:

@@ -215,6 +215,22 @@ def test_halving_doubling_without_a_power_of_two_is_stuck() -> None:
     assert play(case).findings[0].message == "halving-doubling needs a power of two of ranks, has 6"
 
 
+def test_a_message_of_no_bytes_is_a_finding() -> None:
+    # A chunk has at least one byte per rank, but halving-doubling halves 5 bytes to 2, 1 and 0.
+    body = changed("system/all-reduce-implementation", ["ring", "halvingDoubling"])
+    body["system"] |= {"preferred-dataset-splits": 6, "collective-optimization": "localBWAware"}
+    body |= {"npus": 12, "result": {"status": "aborted"}}
+    body["network"] = {
+        "topology": ["Ring", "Ring"], "npus_count": [3, 4], "bandwidth_GBps": [1, 1], "latency_ns": [1, 1]
+    }  # fmt: skip
+    body["workload"] = {"all_ranks": [{**COLLECTIVE, "comm_size": 100}]}
+    (case,) = cases({"cases": [body]})
+    assert str(play(case).findings[0]) == (
+        "InvalidNode: rank 0, node 1: a chunk of 5 bytes is too small for halvingDoubling over 4 ranks: "
+        "a message would be empty; use fewer splits"
+    )
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
