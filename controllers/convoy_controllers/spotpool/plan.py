@@ -68,7 +68,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     noticed = noticing.merge(pool.status.notices, observed.nodes, _signals(observed), pool.spec, now)
     left = preemptions.departures(followed.ends, pool.status.notices, now)
     preemptions.count(status, left, len(noticed.false_alarms), now)
-    preemptions.take_back(status, followed.returned)
+    preemptions.count_returned(status, followed.returned)
     status.internal.nodes = list(followed.records)
     status.internal.on_demand = [node.uid for node in observed.on_demand]
     status.notices = noticing.bounded(noticed.notices, _past(pool.status, noticed.notices, left))

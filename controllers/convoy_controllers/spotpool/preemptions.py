@@ -77,7 +77,7 @@ def count(status: SpotPoolStatus, found: Sequence[Departure], false_alarms: int,
         status.notice_seconds = NoticeSeconds(p50=statistics.median(samples), min=min(samples))
 
 
-def take_back(status: SpotPoolStatus, returned: Iterable[NodeRecord]) -> None:
+def count_returned(status: SpotPoolStatus, returned: Iterable[NodeRecord]) -> None:
     """Count the nodes that have come back. Their losses say nothing about spot capacity, so they do not count
     as interruptions any more.
     """

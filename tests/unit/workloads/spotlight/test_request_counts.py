@@ -17,7 +17,13 @@ def test_each_report_has_the_counts_of_the_ledger() -> None:
     ledger = RequestLedger(30.0)
     ledger.plan([Request("job", 0, 0, seed, RequestKind.ROLLOUT, 0) for seed in range(3)])
     figures = {"idleRatio": 0.5, "cost": 2.0}
-    run: Any = SimpleNamespace(ledger=ledger, figures=lambda: figures, held_out=lambda: 0.1)
+    run: Any = SimpleNamespace(
+        ledger=ledger,
+        figures=lambda: figures,
+        held_out=lambda: 0.1,
+        loop=SimpleNamespace(trained=0),
+        workers=None,
+    )
     found = metrics(run, IterationReport(0, 1.0, None, 0, 0, None, True, 0))
     assert from_metrics(found) == ledger.counts()
     assert [*found] == [one.name for one in ENGINE.metrics]

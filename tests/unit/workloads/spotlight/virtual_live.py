@@ -103,14 +103,14 @@ class VirtualWorker:
         self.due = self.begin + self.script.start
         """Time of the next message."""
 
-    def gone(self, now: float) -> bool:
+    def has_ended(self, now: float) -> bool:
         """Return True if the worker has ended."""
         script = self.script
         return now >= self.begin + script.end or (self.sent >= script.messages and script.fate != "late")
 
-    def take(self, now: float) -> Message | None:
+    def pop_message(self, now: float) -> Message | None:
         """Return the message that is due; None if there is none."""
-        if self.gone(now) or now < self.due:
+        if self.has_ended(now) or now < self.due:
             return None
         self.sent += 1
         if self.sent == self.script.messages + 1 and self.script.fate == "late":
@@ -119,7 +119,7 @@ class VirtualWorker:
         self.due = float("inf")
         return self.message
 
-    def answer(self, reply: Any, now: float) -> None:
+    def continue_after(self, reply: Any, now: float) -> None:
         """Go on after an answer."""
         self.due = now + PAUSE
         match self.message:
@@ -184,13 +184,13 @@ class OwnWorker(VirtualWorker):
 
     def collect(self, seconds: float) -> list[Call]:
         """Return the message that is due."""
-        message = self.take(self._clock.now)
+        message = self.pop_message(self._clock.now)
         return [] if message is None else [Call(0, self.name, message)]
 
     def reply(self, answers: Mapping[int, Any]) -> None:
         """Take the answer."""
         if answers:
-            self.answer(answers[0], self._clock.now)
+            self.continue_after(answers[0], self._clock.now)
 
     def stop(self) -> None:
         """Never end."""
@@ -221,7 +221,7 @@ class VirtualCluster:
         ended = [
             one
             for one in self.running.values()
-            if one.script.fate == "reported" and one.gone(self._clock.now)
+            if one.script.fate == "reported" and one.has_ended(self._clock.now)
         ]
         for one in ended:
             del self.running[one.name]
@@ -251,12 +251,12 @@ class VirtualCluster:
     def collect(self, seconds: float) -> list[Call]:
         """Go on to the next message, or by `seconds`."""
         self._clock.advance(self._lag)
-        alive = [one for one in self.running.values() if not one.gone(self._clock.now)]
+        alive = [one for one in self.running.values() if not one.has_ended(self._clock.now)]
         due = min((one.due for one in alive), default=float("inf"))
         self._clock.advance(min(seconds, due - self._clock.now))
         calls = []
         for one in alive:
-            if (message := one.take(self._clock.now)) is not None:
+            if (message := one.pop_message(self._clock.now)) is not None:
                 self._asked[len(self._asked)] = one
                 calls.append(Call(len(self._asked) - 1, one.name, message))
         return calls
@@ -264,7 +264,7 @@ class VirtualCluster:
     def reply(self, answers: Mapping[int, Any]) -> None:
         """Let the workers go on."""
         for number, answer in answers.items():
-            self._asked[number].answer(answer, self._clock.now)
+            self._asked[number].continue_after(answer, self._clock.now)
 
 
 class VirtualUpdate:

@@ -9,7 +9,7 @@ from convoy.cli.spot import cost, pools, requests, simulate
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show spot pools, their cost and the requests of jobs that use them, and simulate spot nodes.",
+    help="Show SpotPools, their cost and the requests of jobs that use them, or simulate spot nodes.",
 )
 app.command("pools")(pools.pools)
 app.command("cost")(cost.cost)

@@ -29,12 +29,13 @@ class Format(StrEnum):
 def cost(
     name: PoolName = None,
     output: Annotated[
-        Format, typer.Option("--format", help="Output format. focus is CSV with FOCUS columns.")
+        Format, typer.Option("--format", help="Output format. focus is CSV with the columns of FOCUS.")
     ] = Format.TABLE,
     context: Context = None,
 ) -> None:
-    """Show the cost of SpotPools by namespace, with the unused and the unobserved part.
+    """Show the cost of SpotPools by namespace.
 
+    The table also has the unused part, and the part that no operator observed.
     A spot node counts from its creation to its deletion, an on-demand node while it runs pods of the pool.
     The command needs the right to read SpotPools in the whole cluster.
     """

@@ -21,8 +21,9 @@ PoolName = Annotated[
 
 
 def pools(name: PoolName = None, context: Context = None) -> None:
-    """Show the nodes of SpotPools, the notices about them, and the pods that each role may have.
+    """Show SpotPools, or one with its notices and granted pods.
 
+    A notice announces that a node will disappear. Granted pods are those that a role may place on the pool.
     The command needs the right to read SpotPools in the whole cluster.
     """
     client = connect(None, context)

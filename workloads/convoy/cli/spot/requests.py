@@ -41,10 +41,10 @@ def requests(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Show the requests of a job to its spot workers: how they ended, and what happened on the way.
+    """Show how the requests to spot workers ended.
 
-    While a job runs, the counts are those of its last reported step, and the first line says which one that
-    is. After the job has succeeded they are in its result. The exit status is 1 if requests are missing or
+    The job must use the engine spotlight. While it runs, the counts are those after its last reported step,
+    which the first line names. After the job has succeeded they are in its result. The exit status is 1 if requests are missing or
     were counted twice.
     """
     job = connect(namespace, context).training_jobs.get(name)

@@ -31,16 +31,16 @@ def simulate(
     trace: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="CSV file with rows of time,count; - for stdin. Default: the model."
+            metavar="FILE", help="CSV file with rows of time,count; - for stdin. Default: see --model."
         ),
     ] = None,
     unit: Annotated[
         str, typer.Option(help="Unit of the times in the file: seconds, minutes or hours.")
     ] = "seconds",
     model: Annotated[
-        str, typer.Option(help="Parameters of the model of zones and nodes, or name of a recorded trace.")
+        str, typer.Option(help="A recorded trace or a model of zones and nodes. A wrong name lists all.")
     ] = "v100-16-nodes",
-    zones: Annotated[int, typer.Option(help="Number of zones of the model.")] = 60,
+    zones: Annotated[int, typer.Option(help="Number of zones of a model; recorded traces ignore it.")] = 60,
     nodes: Annotated[int, typer.Option(help="Number of workers, and largest number of spot nodes.")] = NODES,
     hours: Annotated[float, typer.Option(help="Simulated hours. A shorter trace repeats.")] = HOURS,
     notice: Annotated[float, typer.Option(help="Seconds from a notice to the loss of the node.")] = 30.0,
@@ -55,12 +55,15 @@ def simulate(
     after: Annotated[str, typer.Option(help="Wait with too few spot nodes until the fall-back.")] = "2m",
     minimum_stay: Annotated[str, typer.Option(help="Minimum time on on-demand nodes.")] = "10m",
     max_interruptions: Annotated[
-        int | None, typer.Option(help="Losses within an hour above which the pool falls back at once.")
+        int | None,
+        typer.Option(
+            help="Losses within an hour above which the pool falls back at once. Default: no limit."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     output: Annotated[Output, typer.Option("--format", help="Output format.")] = Output.TEXT,
 ) -> None:
-    """Compare a SpotPool with on-demand nodes on a trace of spot capacity.
+    """Compare spot and on-demand nodes on a trace of capacity.
 
     The command needs no cluster. The pool's own code chooses between spot and on-demand nodes. Each node has
     one worker.

@@ -24,7 +24,7 @@ class OtherImage(RuntimeError):
 
 @dataclass(frozen=True)
 class Image:
-    """What decides about the bits of a sample."""
+    """The code and the libraries that decide about the bits of a sample."""
 
     code: str
     """Digest of the engine's source files."""
