@@ -44,8 +44,8 @@ def requests(
     """Show how the requests to spot workers ended.
 
     The job must use the engine spotlight. While it runs, the counts are those after its last reported step,
-    which the first line names. After the job has succeeded they are in its result. The exit status is 1 if requests are missing or
-    were counted twice.
+    which the first line names. After the job has succeeded they are in its result. The exit status
+    is 1 if requests are missing or were counted twice.
     """
     job = connect(namespace, context).training_jobs.get(name)
     found = find_counts(job)
