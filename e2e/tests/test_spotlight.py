@@ -103,11 +103,14 @@ def create(jobs: Jobs, name: str, pool: str, **params: Any) -> None:
     jobs.wait_phase(name, "Running", 120)
 
 
+def metrics(progress: dict[str, Any]) -> dict[str, float]:
+    """Return the values of the engine's metrics in the progress of a job."""
+    return {one["name"]: one["value"] for one in progress.get("metrics", ())}
+
+
 def metric(jobs: Jobs, name: str, metric: str) -> float:
     """Return the newest value of a metric of the engine; 0 before the first one."""
-    progress = jobs.status(name).get("progress", {})
-    found = (one["value"] for one in progress.get("metrics", ()) if one["name"] == metric)
-    return float(next(found, 0.0))
+    return float(metrics(jobs.status(name).get("progress", {})).get(metric, 0.0))
 
 
 def spend(cluster: Cluster, pool: str) -> float:
@@ -158,7 +161,7 @@ def test_nodes_that_come_and_go_lose_no_request_and_never_restart_the_trainer(
     jobs.wait_step(name, last["progress"]["step"] + 3, 120)
     # Status and metrics are of one moment, and so must the checks be.
     progress = jobs.status(name)["progress"]
-    values = {one["name"]: one["value"] for one in progress["metrics"]}
+    values = metrics(progress)
     check_requests(progress["step"], int(values["trained_samples"]), from_metrics(values))
     names = ("held_out_reward", "explored_seeds", "idle_spot_ratio", "requests_consumed", "requests_resumed")
     figures = ", ".join(f"{one} {metric(jobs, name, one):.3f}" for one in names)

@@ -56,7 +56,7 @@ def next_state(
                 count=count, seconds=int(parse_duration(rules.quarantine_window).total_seconds())
             )
             return with_state(status, State.CONDEMNED, now, Reasons.LEMON, words)
-        return _step(status, facts, spec, status.repair.step, now)
+        return _step(status, spec, status.repair.step, now)
     if status.state is State.REPAIRING:
         return _repairing(status, facts, spec, now)
     return status
@@ -85,12 +85,11 @@ def _repairing(
     waited = int((now - since).total_seconds())
     reason = Reasons.REPAIR_TIMED_OUT
     message = reason.format(owner=repair.owner, action=repair.action or "repair", seconds=waited)
-    return _step(status, facts, spec, repair.step + 1, now, reason, message)
+    return _step(status, spec, repair.step + 1, now, reason, message)
 
 
 def _step(
     status: NodeHealthStatus,
-    facts: HardwareFacts,
     spec: GuardPolicySpec,
     number: int,
     now: datetime,

@@ -15,7 +15,7 @@ from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.engines.fmplex import bench as fmplex
 from convoy_workloads.engines.sklearn.bench import BENCH as SKLEARN
 from e2e.bench.autoscaling import activator, load_step
-from e2e.bench.kit.options import require_known
+from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -55,11 +55,10 @@ def run(
 
     Each part replaces its rows in docs/bench/autoscaling.json.
     """
-    require_known(only, PARTS)
     progress = Progress()
-    chosen = {name: partial(_measure, name, progress) for name in PARTS if not only or name in only}
+    parts = {name: partial(_measure, name, progress) for name in chosen(only, PARTS)}
     try:
-        if failed := measure_parts(BENCH, chosen, complete=True, progress=progress):
+        if failed := measure_parts(BENCH, parts, complete=True, progress=progress):
             sys.exit("\n".join(failed))
     except ClusterError as error:
         sys.exit(str(error))

@@ -15,7 +15,7 @@ from e2e.bench.experiments.calibration import calibration
 from e2e.bench.experiments.perturbations import perturbations
 from e2e.bench.experiments.shipped import NODES, SHIPPED, measure
 from e2e.bench.experiments.study import study
-from e2e.bench.kit.options import require_known
+from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -42,13 +42,12 @@ def run(
     Each part replaces its rows in docs/bench/experiments.json. A shipped experiment also replaces its report
     in docs/reports.
     """
-    require_known(only, BENCH.parts)
-    chosen = [name for name in BENCH.parts if not only or name in only]
+    parts = chosen(only, BENCH.parts)
     progress, failed = Progress(), []
     try:
-        if local := {name: LOCAL[name] for name in chosen if name in LOCAL}:
+        if local := {name: LOCAL[name] for name in parts if name in LOCAL}:
             failed += measure_parts(BENCH, local, complete=True, progress=progress)
-        if on_nodes := [name for name in chosen if name in SHIPPED]:
+        if on_nodes := [name for name in parts if name in SHIPPED]:
             failed += _on_nodes(on_nodes, progress)
     except ClusterError as error:
         sys.exit(str(error))
@@ -56,11 +55,11 @@ def run(
         sys.exit("\n".join(failed))
 
 
-def _on_nodes(chosen: list[str], progress: Progress) -> list[str]:
+def _on_nodes(parts: list[str], progress: Progress) -> list[str]:
     """Run shipped experiments on a cluster. Return the names of the checks that failed."""
     cluster = bring_up(BENCH.name, NODES, progress)
     try:
-        measures = {name: partial(measure, cluster, name) for name in chosen}
+        measures = {name: partial(measure, cluster, name) for name in parts}
         return measure_parts(BENCH, measures, complete=True, progress=progress)
     finally:
         cluster.down()

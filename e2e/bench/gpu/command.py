@@ -11,7 +11,7 @@ from convoy_workloads.bench.comparison import broken
 from convoy_workloads.bench.parts import PartedBench
 from e2e.bench.gpu.parts import PARTS
 from e2e.bench.gpu.running import run_part
-from e2e.bench.kit.options import require_known
+from e2e.bench.kit.options import chosen
 
 BENCH = PartedBench("gpu", "make bench-gpu", tuple(PARTS))
 
@@ -27,11 +27,8 @@ def run(
 
     Needs one NVIDIA GPU and root. Each part replaces its rows in docs/bench/gpu.json.
     """
-    require_known(only, PARTS)
     failed = []
-    for name in PARTS:
-        if only and name not in only:
-            continue
+    for name in chosen(only, PARTS):
         found, why = run_part(name, small)
         missed = broken(found)
         BENCH.publish(name, found, complete=not (small or why or missed))

@@ -11,7 +11,7 @@ import typer
 from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.bench.serving import rows as local_rows
-from e2e.bench.kit.options import require_known
+from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
 from e2e.bench.scale import bench as scale
 from e2e.bench.serving.cluster_rows import ROWS
@@ -42,15 +42,14 @@ def run(
 
     Each part replaces its rows in docs/bench/serving.json, unless there are fewer repeats.
     """
-    require_known(only, BENCH.parts)
-    chosen = [name for name in BENCH.parts if not only or name in only]
+    parts = chosen(only, BENCH.parts)
     progress, failed = Progress(), []
     try:
-        if LOCAL in chosen:
+        if LOCAL in parts:
             failed += measure_parts(BENCH, {LOCAL: _local}, complete=True, progress=progress)
-        if on_nodes := [name for name in chosen if name in ROWS]:
+        if on_nodes := [name for name in parts if name in ROWS]:
             failed += _on_nodes(on_nodes, repeats, progress)
-        if THOUSAND in chosen:
+        if THOUSAND in parts:
             failed += measure_parts(BENCH, {THOUSAND: _thousand}, complete=True, progress=progress)
     except ClusterError as error:
         sys.exit(str(error))
@@ -66,12 +65,12 @@ def _thousand(found: Figures) -> None:
     scale.bench(scale.Options(("serving",), repeats=1), found)
 
 
-def _on_nodes(chosen: list[str], repeats: int, progress: Progress) -> list[str]:
+def _on_nodes(parts: list[str], repeats: int, progress: Progress) -> list[str]:
     """Measure parts on a cluster. Return the names of the checks that failed."""
     cluster: Cluster = bring_up(BENCH.name, NODES, progress)
     try:
         jobs = ServingJobs.of(cluster, restricted_namespace(cluster, BENCH.name))
-        measures = {name: partial(_measure, name, cluster, jobs, repeats) for name in chosen}
+        measures = {name: partial(_measure, name, cluster, jobs, repeats) for name in parts}
         return measure_parts(BENCH, measures, complete=repeats >= REPEATS, progress=progress)
     finally:
         cluster.down()

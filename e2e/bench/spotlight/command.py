@@ -12,7 +12,7 @@ import typer
 from convoy_workloads.bench.figures import FOLDER
 from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.engines.orchestration.work import mapping
-from e2e.bench.kit.options import require_known
+from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
 from e2e.bench.spotlight.parts import PARTS, SIZES, Study
 from e2e.bench.spotlight.runs import OtherCode, Store
@@ -44,7 +44,7 @@ def run(
 
     Each part replaces its rows in docs/bench/spotlight.json.
     """
-    require_known(only, PARTS)
+    names = chosen(only, PARTS)
     full = size is SizeName.FULL
     try:
         store = Store(RUNS if full else None)
@@ -52,7 +52,7 @@ def run(
         sys.exit(str(error))
     with mapping(workers) as map_all:
         study = Study(SIZES[size], store, map_all)
-        chosen = {name: partial(PARTS[name], study) for name in PARTS if not only or name in only}
-        failed = measure_parts(BENCH, chosen, complete=full, progress=Progress())
+        parts = {name: partial(PARTS[name], study) for name in names}
+        failed = measure_parts(BENCH, parts, complete=full, progress=Progress())
     if failed and full:
         sys.exit("\n".join(failed))

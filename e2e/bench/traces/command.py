@@ -10,7 +10,7 @@ import typer
 
 from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
-from e2e.bench.kit.options import require_known
+from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
 from e2e.bench.traces import astrasim
 from e2e.cluster.progress import Progress
@@ -30,7 +30,6 @@ def run(
 
     Each part replaces its rows in docs/bench/traces.json.
     """
-    require_known(only, PARTS)
-    chosen = {name: PARTS[name] for name in PARTS if not only or name in only}
-    if failed := measure_parts(BENCH, chosen, complete=True, progress=Progress()):
+    parts = {name: PARTS[name] for name in chosen(only, PARTS)}
+    if failed := measure_parts(BENCH, parts, complete=True, progress=Progress()):
         sys.exit("\n".join(failed))

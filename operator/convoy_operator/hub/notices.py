@@ -115,7 +115,8 @@ class NodeNotices:
         of SpotPools, and the agents that do not read the metadata service of their pool.
         """
         pools = list(self._current_pools())
-        owners = {node.name: pool for node in self._cache.nodes if (pool := pool_of(pools, node)) is not None}
+        nodes = self._cache.nodes if pools else ()
+        owners = {node.name: pool for node in nodes if (pool := pool_of(pools, node)) is not None}
         self.on_spot_nodes(frozenset(owners))
         noticed = dict(_open_notices(self._cache.objects(KIND)))
         for name, record in self._registry.items():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from convoy_workloads.traces.attributes import number_of
 from convoy_workloads.traces.findings import Finding, InvalidTrace, Rule
+from convoy_workloads.traces.order import ordered
 from convoy_workloads.traces.trace import Trace, is_communication
 from convoy_workloads.traces.wire.chakra_pb2 import Node
 
@@ -95,8 +95,8 @@ def _replay(trace: Trace, duration: Callable[[Node], float]) -> Replay:
     return Replay([one for one in played if one is not None])
 
 
-def topological(trace: Trace) -> Iterable[int]:
-    """Yield the places of the nodes so that dependencies come first.
+def topological(trace: Trace) -> list[int]:
+    """Return the places of the nodes so that dependencies come first.
 
     Raises InvalidTrace for duplicate ids, unknown dependencies and cycles.
     """
@@ -105,26 +105,16 @@ def topological(trace: Trace) -> Iterable[int]:
         if node.id in places:
             raise InvalidTrace([Finding(Rule.DUPLICATE_ID, "the id is taken", trace.rank, node.id)])
         places[node.id] = place
-    missing = [0] * len(trace.nodes)
-    followers = defaultdict[int, list[int]](list)
+    needs: dict[int, set[int]] = {}
     for place, node in enumerate(trace.nodes):
-        for dependency in {*node.data_deps, *node.ctrl_deps}:
+        needs[place] = set()
+        for dependency in (*node.data_deps, *node.ctrl_deps):
             if dependency not in places:
                 text = f"depends on node {dependency}, which is not in the trace"
                 raise InvalidTrace([Finding(Rule.DANGLING_DEPENDENCY, text, trace.rank, node.id)])
-            missing[place] += 1
-            followers[places[dependency]].append(place)
-    ready = [place for place in range(len(missing) - 1, -1, -1) if not missing[place]]
-    count = 0
-    while ready:
-        place = ready.pop()
-        count += 1
-        yield place
-        for follower in followers[place]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                ready.append(follower)
-    if count < len(trace.nodes):
-        stuck = next(node for place, node in enumerate(trace.nodes) if missing[place])
-        text = f"{len(trace.nodes) - count} nodes depend on each other in a cycle, or on such nodes"
-        raise InvalidTrace([Finding(Rule.CYCLE, text, trace.rank, stuck.id)])
+            needs[place].add(places[dependency])
+    found, rest = ordered(needs)
+    if rest:
+        text = f"{len(rest)} nodes depend on each other in a cycle, or on such nodes"
+        raise InvalidTrace([Finding(Rule.CYCLE, text, trace.rank, trace.nodes[min(rest)].id)])
+    return found

@@ -238,6 +238,6 @@ def test_random_damage_is_read_to_the_end() -> None:
             data[chance.randrange(len(data))] = chance.randrange(256)
         reading = decode(bytes(data[: chance.randint(0, len(data))]))
         assert len(reading.trace.nodes) <= len(data)
-        # What was read is a trace that can be written again.
+        # A trace that was read can be written again.
         again = decode(encode(reading.trace))
         assert again.trace.nodes == reading.trace.nodes

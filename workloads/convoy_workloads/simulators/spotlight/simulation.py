@@ -127,7 +127,7 @@ def _residual(run: Run, params: Params, trace: SpotTrace) -> float:
     now = run.workers.now()
     wanted = trace.window(0.0, now).figures().node_hours * params.cluster.spot_price
     billed = run.workers.nodes.billed(now).get(Capacity.SPOT, 0.0)
-    return max(abs(run.figures()["residual"]), abs(billed - wanted))
+    return max(abs(run.workers.nodes.residual(now)), abs(billed - wanted))
 
 
 def _extrapolated(params: Params, curve: _Curve) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from convoy_workloads.traces.order import ordered
 from convoy_workloads.traces.wire.chakra_pb2 import Node
 
 Needs = dict[int, set[int]]
@@ -18,7 +19,8 @@ def cycles(nodes: Sequence[Node]) -> Iterator[list[int]]:
     needs: Needs = {node.id: set() for node in nodes}
     for node in nodes:
         needs[node.id].update(one for one in (*node.data_deps, *node.ctrl_deps) if one in needs)
-    for component in _components(_without_leaves(needs)):
+    _, rest = ordered(needs)
+    for component in _components(rest):
         begin = min(component)
         if len(component) > 1 or begin in needs[begin]:
             yield _cycle(begin, component, needs)
@@ -36,24 +38,6 @@ def _cycle(begin: int, component: set[int], needs: Needs) -> list[int]:
     cycle = path[places[node] :]
     first = cycle.index(min(cycle))
     return [*cycle[first:], *cycle[:first]]
-
-
-def _without_leaves(needs: Needs) -> Needs:
-    """Remove nodes that need nothing, until every node needs another. An acyclic graph becomes empty."""
-    left = {node: len(needed) for node, needed in needs.items()}
-    users: Needs = {node: set() for node in needs}
-    for node, needed in needs.items():
-        for one in needed:
-            users[one].add(node)
-    ready = [node for node, count in left.items() if not count]
-    while ready:
-        node = ready.pop()
-        del left[node]
-        for user in users[node]:
-            left[user] -= 1
-            if not left[user]:
-                ready.append(user)
-    return {node: {one for one in needs[node] if one in left} for node in left}
 
 
 def _components(needs: Needs) -> Iterator[set[int]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 from pathlib import Path
 
+from convoy_workloads.runtime.folder.storage import write_atomic
 from convoy_workloads.traces.trace import Trace
 
 
@@ -26,20 +26,9 @@ def write(trace: Trace, path: Path) -> int:
     Raises OSError if the folder cannot be written.
     """
     data = encode(trace)
-    return write_file(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-
-
-def write_file(path: Path, data: bytes) -> int:
-    """Write a file atomically: readers see all of it or nothing. Return its bytes."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    write_atomic(path, data)
     return len(data)
 
 
