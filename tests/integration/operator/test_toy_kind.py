@@ -116,7 +116,9 @@ async def test_a_service_is_created_repaired_and_deleted(
         await eventually(served, what="the Service is there")
 
         async def stored() -> bool:
-            return (await _found(installation, f"{toys}/toy"))["status"].get("replicas") == 2
+            found = await _found(installation, f"{toys}/toy")
+            # The operator stores the status after it has made the Service.
+            return bool(found.get("status", {}).get("replicas") == 2)
 
         await eventually(stored, what="the status is stored")
         merge = "application/merge-patch+json"
