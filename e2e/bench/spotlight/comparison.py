@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from convoy_workloads.bench.figures import Figures, Metric
+from convoy_workloads.engines.spotlight.arms import SPOTLIGHT
 from convoy_workloads.experiments.holm import holm
 from convoy_workloads.experiments.intervals import ratio_interval
 from convoy_workloads.experiments.permutation import sign_flip
@@ -61,14 +62,15 @@ def add_ratios(
     others: Mapping[str, Sequence[Found]],
     targets: Mapping[tuple[str, str], float],
     prefix: str = "",
+    engine_name: str = SPOTLIGHT,
 ) -> None:
     """Add the ratios of the arms and the engine: above 1, the engine needs less. The p-values of one measure
-    are a family. `targets`: least ratio by figure and arm.
+    are a family. `targets`: least ratio by figure and arm. `engine_name`: the arm that stands for the engine.
     """
     for measure in MEASURES:
         p_values = [_p_value(measure, engine, runs) for runs in others.values()]
         for (arm, runs), p in zip(others.items(), holm(p_values), strict=True):
-            name = f"{prefix}{measure.name}, {arm} / spotlight"
+            name = f"{prefix}{measure.name}, {arm} / {engine_name}"
             target = targets.get((measure.figure, arm))
             words = f"{interval(measure, engine, runs)}, p {p:.2g} after Holm, {len(runs)} seeds"
             words += _bounds(engine, runs)
@@ -106,4 +108,4 @@ def _bounds(engine: Sequence[Found], others: Sequence[Found]) -> str:
     if not ours and not theirs:
         return ""
     bound = "" if ours else ", so the ratio is a lower bound"
-    return f"; not reached: {theirs} of the arm, {ours} of spotlight{bound}"
+    return f"; not reached: {theirs} of the arm, {ours} of the engine{bound}"

@@ -8,7 +8,16 @@ from typing import Any
 
 from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.engines.orchestration.work import MapAll
-from convoy_workloads.engines.spotlight.arms import ARMS, CONTROL, SHAM, SPOTLIGHT, STRONGEST, StudyArm
+from convoy_workloads.engines.spotlight.arms import (
+    ARMS,
+    CONTROL,
+    EXPLORED,
+    IDEAS,
+    SHAM,
+    SPOTLIGHT,
+    STRONGEST,
+    StudyArm,
+)
 from e2e.bench.spotlight.comparison import (
     COST,
     KIND,
@@ -128,6 +137,21 @@ def ablations(study: Study, found: Figures) -> None:
     _add_edges(study, found, list(others))
 
 
+def ideas(study: Study, found: Figures) -> None:
+    """Compare ideas with the strongest baseline, as it is and with the same change."""
+    runs = study.compare([STRONGEST, EXPLORED, *(one.name for one in IDEAS)])
+    for name, several in runs.items():
+        if name not in (STRONGEST, EXPLORED):
+            add_figures(found, name, several)
+    strongest = {STRONGEST: runs[STRONGEST]}
+    for name, several in runs.items():
+        if not name.startswith(EXPLORED):
+            continue
+        other = name.replace(EXPLORED, STRONGEST)
+        add_ratios(found, several, strongest | {other: runs[other]}, {}, engine_name=name)
+    _add_edges(study, found, [one.name for one in IDEAS])
+
+
 def ratios(study: Study, found: Figures) -> None:
     """Compare at several costs of the training. The parameters are those of the tuning at 3:1."""
     for cost in RATIOS:
@@ -204,7 +228,7 @@ def _add_edges(study: Study, found: Figures, names: Sequence[str]) -> None:
 
 
 def _arm(name: str) -> StudyArm:
-    return next(one for one in ARMS if one.name == name)
+    return next(one for one in (*ARMS, *IDEAS) if one.name == name)
 
 
 def _mean(runs: Sequence[Found], figure: str) -> float:
@@ -214,6 +238,7 @@ def _mean(runs: Sequence[Found], figure: str) -> float:
 PARTS: Mapping[str, Callable[[Study, Figures], None]] = {
     "baselines": baselines,
     "ablations": ablations,
+    "ideas": ideas,
     "ratios": ratios,
     "requests": long_requests,
     "controls": controls,

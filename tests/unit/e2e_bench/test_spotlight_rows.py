@@ -12,7 +12,7 @@ from e2e.bench.spotlight.parts import PARTS, SIZES, TUNING_SEEDS, Study
 from e2e.bench.spotlight.runs import Found, RunTask, Store, merged
 
 from convoy_workloads.bench.figures import Figures
-from convoy_workloads.engines.spotlight.arms import ARMS, CONTROL, SPOTLIGHT, STRONGEST
+from convoy_workloads.engines.spotlight.arms import ARMS, CONTROL, IDEAS, SPOTLIGHT, STRONGEST
 from convoy_workloads.simulators.run import parsed
 from convoy_workloads.simulators.spotlight.params import Params
 
@@ -29,9 +29,9 @@ def found(hours: float, censored: bool = False) -> Found:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_arms_are_valid_and_tuned_alike(size: str) -> None:
-    assert len({one.name for one in ARMS}) == len(ARMS)
+    assert len({one.name for one in (*ARMS, *IDEAS)}) == len(ARMS) + len(IDEAS)
     assert {SPOTLIGHT, STRONGEST, CONTROL} <= {one.name for one in ARMS}
-    for arm in ARMS:
+    for arm in (*ARMS, *IDEAS):
         params = parsed(Params, merged(SIZES[size].params, arm.params), arm.name)
         assert arm.explores == (params.selection != "none")
         assert [one["path"] for one in arm.search][:2] == ["learningRate", "kl"]
@@ -78,7 +78,7 @@ def test_ratios_have_intervals_and_say_which_runs_did_not_reach_the_target() -> 
     assert row["value"] == pytest.approx(2.04, abs=0.01) and row["met"] is True
     assert "95%: 2.0" in row["spread"] and "p 0.0039 after Holm, 10 seeds" in row["spread"]
     never = rows.row("time to target, never / spotlight")
-    assert never["met"] is False and "not reached: 10 of the arm, 0 of spotlight" in never["spread"]
+    assert never["met"] is False and "not reached: 10 of the arm, 0 of the engine" in never["spread"]
     assert rows.row("cost to target, slow / spotlight")["target"] is None
 
 

@@ -27,6 +27,7 @@ _PLAIN = {"elastic": False, "warm": False}
 _NO_SPOT = {"spot": 0}
 _FRESH = {"explore": 0, "rollout": 0}
 _ONE_BEHIND = {"explore": 1, "rollout": 1}
+_EXPLORED: Mapping[str, Any] = {"trainOn": "explored", "staleness": _ONE_BEHIND, "canary": {"seeds": 0}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,12 @@ ARMS: tuple[StudyArm, ...] = (
     StudyArm(
         STRONGEST,
         "trains on explored samples of one version before, with a ratio for each step",
-        {"trainOn": "explored", "staleness": _ONE_BEHIND, "canary": {"seeds": 0}},
+        _EXPLORED,
     ),
     StudyArm(
         EXPLORED,
         "the engine with trainOn: explored, so the planner is all that differs from the strongest baseline",
-        {"planner": "gain", "trainOn": "explored", "staleness": _ONE_BEHIND, "canary": {"seeds": 0}},
+        {"planner": "gain", **_EXPLORED},
     ),
     StudyArm("minus-warm-regroup", "without M4", {"planner": "gain", "systems": {"warm": False}}),
     StudyArm("minus-planner", "without M5: the same number of seeds for all prompts"),
@@ -118,3 +119,16 @@ ARMS: tuple[StudyArm, ...] = (
         {"planner": "gain", "choose": "first"},
     ),
 )  # fmt: skip
+
+_IDEAS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "small-groups": ("half as many samples of a prompt are trained on", {"groupSize": 4}),
+    "small-iterations": ("half as many prompts in an iteration", {"promptsPerIteration": 4}),
+}
+IDEAS: tuple[StudyArm, ...] = tuple(
+    StudyArm(f"{arm}-{idea}", f"{arm}: {words}", {**params, **_EXPLORED, **change})
+    for idea, (words, change) in _IDEAS.items()
+    for arm, params in ((EXPLORED, {"planner": "gain"}), (STRONGEST, {}))
+)
+"""Ideas against the strongest baseline, each for the engine and for the baseline, so that a gain of the idea
+is not taken for a gain of the engine.
+"""
