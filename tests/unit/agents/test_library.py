@@ -18,6 +18,7 @@ def sources(tmp_path: Path) -> Sources:
         "w/launcher/convoy_launch.py",
         "w/runtime/job.py",
         "w/engines/e.py",
+        "w/data/loader.py",
         "c/__init__.py",
         "c/dcp.py",
         "c/cli/show.py",
@@ -55,6 +56,7 @@ def test_pods_share_one_copy_of_the_library(tmp_path: Path, sources: Sources) ->
     library.link(shelf, tmp_path / "pod")
     assert (tmp_path / "pod/convoy_launch.py").samefile(shelf / "convoy_launch.py")
     assert not (tmp_path / "pod/convoy_workloads/engines").exists()
+    assert (tmp_path / "pod/convoy_workloads/data/loader.py").exists()
     assert sorted(path.name for path in (tmp_path / "pod/convoy").iterdir()) == ["__init__.py", "dcp.py"]
     read = [path.name for path in (tmp_path / "pod/convoy_commands").iterdir()]
     assert sorted(read) == ["__init__.py", "python.py"]

@@ -1,0 +1,125 @@
+"""The reading of a dataset's samples, in a given order and by worker processes if there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
+
+
+class LoaderError(RuntimeError):
+    """Raised if samples cannot be read: a worker process has died, or did not deliver in time."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset and the way to read it."""
+
+    dataset: Any
+    """A map-style dataset: it has `__len__` and `__getitem__`."""
+    workers: int = 0
+    """Number of worker processes; 0: samples are read in this process."""
+    timeout_seconds: float = 300.0
+    """Seconds that a worker may need for a sample."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the DataLoader."""
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return len(self.dataset)
+
+    def read(self, order: Sequence[int], ahead: int) -> Iterator[Any]:
+        """Yield the samples of `order`. Workers read about `ahead` samples in advance.
+
+        Raises LoaderError if a worker dies or is too slow, and the dataset's own error if it raises one.
+        """
+        if not order:
+            return
+        # Without a generator of its own, the DataLoader would draw from torch's. A resumed run, which reads
+        # anew, would then get other random numbers than an undisturbed one.
+        settings: dict[str, Any] = {"generator": torch.Generator().manual_seed(0), **self.settings}
+        if self.workers:
+            settings["timeout"] = self.timeout_seconds
+            settings["prefetch_factor"] = max(2, -(-ahead // self.workers))
+        loader: DataLoader[Any] = DataLoader(
+            self.dataset,
+            batch_size=None,
+            sampler=order,
+            num_workers=self.workers,
+            collate_fn=_unchanged,
+            **settings,
+        )
+        values = iter(loader)
+        for _ in order:
+            try:
+                value = next(values)
+            except StopIteration:
+                raise LoaderError(f"the dataset ended before its {len(order)} samples were read") from None
+            except RuntimeError as error:
+                if (why := _loader_fault(error)) is None:
+                    raise
+                raise LoaderError(why) from error
+            yield value
+
+
+def _unchanged(sample: Any) -> Any:
+    return sample
+
+
+def _loader_fault(error: RuntimeError) -> str | None:
+    """Return the message about a fault of a DataLoader's workers; None if the dataset itself has failed."""
+    text = str(error)
+    if "exited unexpectedly" in text or "is killed by signal" in text:
+        return f"a worker process of the DataLoader died: {text.splitlines()[0]}"
+    if "DataLoader timed out" in text:
+        return "no worker process of the DataLoader delivered a sample in time: see `timeout_seconds`"
+    return None
+
+
+def source_of(data: Any, workers: int, timeout_seconds: float) -> tuple[Source, bool | None, Any]:
+    """Return the source of a dataset or of a DataLoader, whether the DataLoader shuffles, and its
+    collate_fn. The last two are None for a dataset.
+
+    Raises TypeError for data without numbered samples, and for a DataLoader with a sampler of its own.
+    """
+    if not isinstance(data, DataLoader):
+        if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+            raise TypeError(
+                f"{type(data).__name__} has no numbered samples: use a dataset with __len__ and __getitem__, "
+                "because each sample is used exactly once"
+            )
+        return Source(data, workers, timeout_seconds), None, None
+    plain, _, _ = source_of(data.dataset, data.num_workers, data.timeout or timeout_seconds)
+    sampler = data.sampler
+    if isinstance(sampler, DistributedSampler):
+        shuffle = sampler.shuffle
+    elif isinstance(sampler, RandomSampler) and not sampler.replacement:
+        shuffle = True
+    elif isinstance(sampler, SequentialSampler):
+        shuffle = False
+    else:
+        raise TypeError(
+            f"the DataLoader's sampler {type(sampler).__name__} is not supported: pass the dataset"
+        )
+    if not isinstance(data.batch_sampler, BatchSampler | None):
+        raise TypeError("a DataLoader with a batch_sampler of its own is not supported: pass the dataset")
+    settings: dict[str, Any] = {"worker_init_fn": data.worker_init_fn}
+    if data.generator is not None:
+        settings["generator"] = data.generator
+    if data.num_workers:
+        settings["multiprocessing_context"] = data.multiprocessing_context
+    own = data.batch_size is not None and data.collate_fn is not default_collate
+    collate = data.collate_fn if own else None
+    return Source(plain.dataset, plain.workers, plain.timeout_seconds, settings), shuffle, collate
