@@ -21,12 +21,13 @@ class ClockStopped(Exception):
 class Clock:
     """The time, and the events that are due later."""
 
-    __slots__ = ("_due", "_times", "events", "now")
+    __slots__ = ("_before_next", "_due", "_times", "events", "now")
 
     def __init__(self) -> None:
         self.now = 0
         self.events = 0
-        """Number of events played."""
+        """Number of events played, and work that was charged."""
+        self._before_next: list[Callable[[], None]] = []
         self._times: list[int] = []
         self._due: dict[int, list[Event]] = {}
 
@@ -39,22 +40,40 @@ class Clock:
         else:
             due.append((call, argument))
 
+    def before_next(self, call: Callable[[], None]) -> None:
+        """Run a call once, after the events of the present time and before the time moves on."""
+        self._before_next.append(call)
+
+    def charge(self, work: int) -> None:
+        """Count work as events, so that a budget bounds it."""
+        self.events += work
+
     def run(self, budget: int) -> None:
         """Play events until none is left. Raises BudgetExhausted after `budget` events."""
         times, all_due = self._times, self._due
+        self._end_present()
         if times and times[0] <= self.now:
             raise ClockStopped
         while times:
             self.now = time = heappop(times)
             due = all_due[time]
-            left = budget - self.events
+            left = max(0, budget - self.events)
             # A call may schedule another one for now. The loop also plays such calls.
             for call, argument in islice(due, left):
                 call(argument)
             self.events += min(len(due), left)
-            if len(due) > left or (self.events >= budget and times):
+            if len(due) > left:
                 raise BudgetExhausted
             del all_due[time]
+            if self._before_next:
+                self._end_present()
+            if self.events >= budget and times:
+                raise BudgetExhausted
+
+    def _end_present(self) -> None:
+        calls, self._before_next = self._before_next, []
+        for call in calls:
+            call()
 
 
 class RankEvents:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from convoy_controllers.astrasim.network.fabrics.fabric import Fabric
+
 
 class Backend(StrEnum):
     """Network model."""
@@ -19,6 +21,8 @@ class Backend(StrEnum):
     """Messages never share a link: latency times hops plus size over bandwidth."""
     AWARE = "aware"
     """Each directed link sends one message at a time; hops store and forward."""
+    FAIR_SHARE = "fairShare"
+    """All messages on a directed link share its bandwidth, with max-min fairness."""
 
 
 class Topology(StrEnum):
@@ -85,9 +89,32 @@ class Network:
     dimensions: tuple[Dimension, ...]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the number of ranks in each logical dimension of collectives."""
+        return tuple(one.ranks for one in self.dimensions)
+
+    @property
     def ranks(self) -> int:
         """Return the number of ranks."""
-        return math.prod(one.ranks for one in self.dimensions)
+        return math.prod(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNetwork:
+    """A physical network of directed links."""
+
+    backend: Backend
+    fabric: Fabric
+    sizes: tuple[int, ...]
+    """Number of ranks in each logical dimension of collectives; dimension 0 is the fastest in a rank."""
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks."""
+        return self.fabric.ranks
+
+
+AnyNetwork = Network | GraphNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +236,7 @@ class Workload:
 class Simulation:
     """Everything that determines the figures of a run."""
 
-    network: Network
+    network: AnyNetwork
     system: System
     workload: Workload
     options: Options = Options()

@@ -67,6 +67,17 @@ class RankFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkUse:
+    """The use of a directed link during a run."""
+
+    name: str
+    """The two nodes, such as `3 -> switch`."""
+    bytes: int
+    utilisation: float
+    """Bytes over the bytes that the link can send during the run. Above 1 if messages never share links."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The result of a run."""
 
@@ -78,6 +89,8 @@ class Result:
     message_bytes: int = 0
     """Bytes of the messages that arrived."""
     events: int = 0
+    links: tuple[LinkUse, ...] = ()
+    """The busiest links first, up to a few; empty if the network has no links."""
     collapsed: bool = False
     """True if one rank was played for all, because all ranks behave the same."""
 

@@ -39,6 +39,7 @@ def run(simulation: Simulation, events: int = EVENTS, collapse: bool = True) -> 
         messages=transport.messages,
         message_bytes=transport.bytes,
         events=clock.events,
+        links=transport.busiest(),
     )
 
 
@@ -54,6 +55,7 @@ def _run_collapsed(simulation: Simulation, events: int) -> Result:
         messages=transport.messages * ranks,
         message_bytes=transport.bytes * ranks,
         events=clock.events,
+        links=transport.busiest(),
         collapsed=True,
     )
 

@@ -11,9 +11,9 @@ from convoy_controllers.astrasim.collective.rings import Ring, dimension_ring
 from convoy_controllers.astrasim.collective.trees import TreePlace, places, tree_place
 from convoy_controllers.astrasim.parameters import (
     AlgorithmKind,
+    AnyNetwork,
     CollectiveType,
     Implementation,
-    Network,
 )
 
 
@@ -78,7 +78,7 @@ LogicalDimension = RingDimension | TreeDimension
 
 
 def logical_dimensions(
-    rank: int, network: Network, implementations: Sequence[Implementation]
+    rank: int, network: AnyNetwork, implementations: Sequence[Implementation]
 ) -> tuple[LogicalDimension, ...]:
     """Return the logical dimensions of a collective over all ranks, one for each implementation.
 
@@ -87,7 +87,7 @@ def logical_dimensions(
     found: list[LogicalDimension] = []
     stride = 1
     for number, one in enumerate(implementations):
-        ranks = network.dimensions[number].ranks
+        ranks = network.sizes[number]
         if one.flat:
             found.append(RingDimension(Ring(range(network.ranks), rank), one))
             break
@@ -97,6 +97,6 @@ def logical_dimensions(
             first = rank % stride if last else rank - rank % (stride * ranks) + rank % stride
             found.append(TreeDimension(rank, first, stride, ranks))
         else:
-            found.append(RingDimension(dimension_ring(rank, network.dimensions, number), one))
+            found.append(RingDimension(dimension_ring(rank, network.sizes, number), one))
         stride *= ranks
     return tuple(found)

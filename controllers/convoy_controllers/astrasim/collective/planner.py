@@ -44,9 +44,7 @@ class Planner:
         self._rank = rank
         self._simulation = simulation
         queues = simulation.options.queues
-        self._queues = [
-            QueueIds(number * queues, queues) for number in range(len(simulation.network.dimensions))
-        ]
+        self._queues = [QueueIds(number * queues, queues) for number in range(len(simulation.network.sizes))]
         self._global: dict[CollectiveType, tuple[LogicalDimension, ...]] = {}
 
     def plan(self, node: CollectiveNode) -> list[list[Phase]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from convoy_controllers.astrasim.parameters import Dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +23,10 @@ class Ring:
         return self.members[(self.index + distance) % len(self.members)]
 
 
-def dimension_ring(rank: int, dimensions: Sequence[Dimension], number: int) -> Ring:
-    """Return the ring of a rank in one dimension."""
-    stride = 1
-    for one in dimensions[:number]:
-        stride *= one.ranks
-    size = dimensions[number].ranks
+def dimension_ring(rank: int, sizes: Sequence[int], number: int) -> Ring:
+    """Return the ring of a rank in one dimension. `sizes`: the number of ranks in each dimension."""
+    stride = math.prod(sizes[:number])
+    size = sizes[number]
     index = rank // stride % size
     first = rank - index * stride
     return Ring(range(first, first + size * stride, stride), index)

@@ -34,7 +34,7 @@ class Scheduler:
         queues = simulation.options.queues
         at_once = -(-simulation.system.active_chunks // queues)
         self._queues = [
-            ChunkQueue(at_once, self._start_phase) for _ in range(queues * len(simulation.network.dimensions))
+            ChunkQueue(at_once, self._start_phase) for _ in range(queues * len(simulation.network.sizes))
         ]
         self._priority = 0
         self._chunks = 0

@@ -5,9 +5,12 @@ T = int(hops * latency + size / B), with B = bandwidth * 2^30 / 10^9 bytes per n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from convoy_controllers.astrasim.clock import Clock
 from convoy_controllers.astrasim.network.medium import Deliver, Key
 from convoy_controllers.astrasim.parameters import Dimension, Network, Topology
+from convoy_controllers.astrasim.result import LinkUse
 
 
 def bytes_per_ns(bandwidth: float) -> float:
@@ -49,6 +52,10 @@ class UnawareMedium:
             delay = self._delays[facts] = self._delay(*facts)
         clock = self._clock
         clock.at(clock.now + delay, self._deliver, key)
+
+    def uses(self) -> Iterator[LinkUse]:
+        """Return an empty iterator, because the dimensions have no links."""
+        return iter(())
 
     def _path(self, source: int, target: int) -> tuple[int, int]:
         """Return the dimension that a message uses, and the clockwise distance within it."""

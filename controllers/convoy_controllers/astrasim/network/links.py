@@ -1,4 +1,4 @@
-"""The congestion-aware network of one dimension: directed links that send one message at a time.
+"""The congestion-aware network: directed links that send one message at a time.
 
 A link is busy for int(size / B). The message reaches the link's end int(latency + size / B) after it starts,
 and then queues for the next link of its route.
@@ -7,28 +7,37 @@ and then queues for the next link of its route.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from convoy_controllers.astrasim.clock import Clock
 from convoy_controllers.astrasim.network.delays import bytes_per_ns
+from convoy_controllers.astrasim.network.fabrics.fabric import Fabric, Link
 from convoy_controllers.astrasim.network.medium import Deliver, Key
-from convoy_controllers.astrasim.parameters import Dimension, Network, Topology
+from convoy_controllers.astrasim.network.route_table import RouteTable
+from convoy_controllers.astrasim.result import LinkUse
+
+Times = dict[int, tuple[int, int]]
+"""Time of a message's arrival and of the link's release, by size."""
 
 
 class _Transit:
-    """A message on its way. Its route is the list of the links ahead, the next one last."""
+    """A message on its way."""
 
-    __slots__ = ("_deliver", "_key", "_route", "size")
+    __slots__ = ("_deliver", "_hop", "_key", "_route", "size")
 
-    def __init__(self, key: Key, route: list[_Link], deliver: Deliver) -> None:
+    def __init__(self, key: Key, route: tuple[_Link, ...], deliver: Deliver) -> None:
         self.size = key[3]
         self._key = key
         self._route = route
+        self._hop = 0
         self._deliver = deliver
 
     def advance(self, _: None = None) -> None:
         """Queue for the next link, or arrive."""
-        if self._route:
-            self._route.pop().send(self)
+        hop = self._hop
+        if hop < len(self._route):
+            self._hop = hop + 1
+            self._route[hop].send(self)
         else:
             self._deliver(self._key)
 
@@ -36,14 +45,16 @@ class _Transit:
 class _Link:
     """A directed link."""
 
-    __slots__ = ("_bandwidth", "_busy", "_clock", "_latency", "_times", "_waiting")
+    __slots__ = ("_bandwidth", "_busy", "_clock", "_latency", "_times", "_waiting", "bytes", "link")
 
-    def __init__(self, clock: Clock, dimension: Dimension, times: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, clock: Clock, link: Link, times: Times) -> None:
+        self.link = link
+        self.bytes = 0
         self._clock = clock
-        self._bandwidth = bytes_per_ns(dimension.bandwidth)
-        self._latency = dimension.latency
+        self._bandwidth = bytes_per_ns(link.bandwidth)
+        self._latency = link.latency
         self._times = times
-        """Time of a message's arrival and of the link's release, by size; shared by all links."""
+        """Shared by all links of the same bandwidth and latency."""
         self._busy = False
         self._waiting: deque[_Transit] = deque()
 
@@ -57,6 +68,7 @@ class _Link:
 
     def _start(self, transit: _Transit) -> None:
         size = transit.size
+        self.bytes += size
         times = self._times.get(size)
         if times is None:
             serialization = size / self._bandwidth
@@ -76,37 +88,21 @@ class _Link:
 
 
 class AwareMedium:
-    """Carries messages over links of one dimension."""
+    """Carries messages over links that each send one message at a time."""
 
-    def __init__(self, clock: Clock, network: Network, deliver: Deliver) -> None:
+    def __init__(self, clock: Clock, fabric: Fabric, deliver: Deliver) -> None:
         self._clock = clock
-        (self._dimension,) = network.dimensions
         self._deliver = deliver
-        self._links: dict[tuple[int, int], _Link] = {}
-        self._times: dict[int, tuple[int, int]] = {}
+        self._table = RouteTable(fabric, self._link)
+        self._times: dict[tuple[float, float], Times] = {}
 
     def send(self, key: Key) -> None:
         """Send a message now."""
-        _Transit(key, self._route(key[1], key[2]), self._deliver).advance()
+        _Transit(key, self._table.route(key[1], key[2]), self._deliver).advance()
 
-    def _route(self, source: int, target: int) -> list[_Link]:
-        """Return the links from one rank to another, the first one last."""
-        ranks = self._dimension.ranks
-        match self._dimension.topology:
-            case Topology.FULLY_CONNECTED:
-                return [self._link(source, target)]
-            case Topology.SWITCH:
-                # The switch has the number after the last rank.
-                return [self._link(ranks, target), self._link(source, ranks)]
-            case Topology.RING:
-                distance = (target - source) % ranks
-                # The shorter way; of two equal ones, clockwise.
-                step, count = (-1, ranks - distance) if ranks - distance < distance else (1, distance)
-                devices = [(source + step * hop) % ranks for hop in range(count, -1, -1)]
-                return [self._link(devices[hop + 1], devices[hop]) for hop in range(count)]
+    def uses(self) -> Iterator[LinkUse]:
+        """Yield the use of each used link so far."""
+        return self._table.uses(self._clock.now)
 
-    def _link(self, start: int, end: int) -> _Link:
-        link = self._links.get((start, end))
-        if link is None:
-            link = self._links[start, end] = _Link(self._clock, self._dimension, self._times)
-        return link
+    def _link(self, link: Link) -> _Link:
+        return _Link(self._clock, link, self._times.setdefault((link.bandwidth, link.latency), {}))

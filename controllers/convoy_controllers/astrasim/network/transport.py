@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from heapq import nlargest
 from typing import Any
 
 from convoy_controllers.astrasim.clock import Clock, Event
-from convoy_controllers.astrasim.network.delays import UnawareMedium
-from convoy_controllers.astrasim.network.links import AwareMedium
-from convoy_controllers.astrasim.network.medium import Key, Medium
-from convoy_controllers.astrasim.parameters import Backend, Network
+from convoy_controllers.astrasim.network.medium import Key
+from convoy_controllers.astrasim.network.select import select_medium
+from convoy_controllers.astrasim.parameters import AnyNetwork
+from convoy_controllers.astrasim.result import LinkUse
 
 RENDEZVOUS_BYTES = 8192
 COLLECTIVE_TAGS = 500_000_000
 """First tag of messages of collectives. Tags of send and receive nodes are below it."""
 RENDEZVOUS_TAGS = 1_000_000_000
+BUSIEST = 8
+"""Links that a result lists."""
 
 Call = Callable[[Any], None]
 
@@ -27,10 +30,9 @@ Call = Callable[[Any], None]
 class Transport:
     """Sends and receives messages at once."""
 
-    def __init__(self, clock: Clock, network: Network) -> None:
+    def __init__(self, clock: Clock, network: AnyNetwork) -> None:
         self._clock = clock
-        make = AwareMedium if network.backend is Backend.AWARE else UnawareMedium
-        self._medium: Medium = make(clock, network, self._deliver)
+        self._medium = select_medium(clock, network, self._deliver)
         self._waiting: dict[Key, Event] = {}
         """The next receive of each key whose message has not arrived."""
         self._behind: dict[Key, deque[Event]] = {}
@@ -74,6 +76,10 @@ class Transport:
     def unmatched(self) -> dict[Key, int]:
         """Return the number of arrived messages without a receive, by key."""
         return dict(self._arrived)
+
+    def busiest(self) -> tuple[LinkUse, ...]:
+        """Return the links of the highest utilisation, up to a few. Of equal ones, the first used wins."""
+        return tuple(nlargest(BUSIEST, self._medium.uses(), key=lambda one: one.utilisation))
 
     def _deliver(self, key: Key) -> None:
         self.messages += 1

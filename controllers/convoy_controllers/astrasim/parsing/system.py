@@ -1,4 +1,4 @@
-"""Reads the network, the system and the options of a simulation."""
+"""Reads the system and the options of a simulation."""
 
 from __future__ import annotations
 
@@ -9,28 +9,21 @@ from typing import TypeVar
 
 from convoy_controllers.astrasim.parameters import (
     AlgorithmKind,
-    Backend,
     CollectiveType,
-    Dimension,
     Implementation,
-    Network,
     Optimization,
     Options,
     SchedulingPolicy,
     SharedBus,
     System,
-    Topology,
 )
 from convoy_controllers.astrasim.parsing.fields import Field
 
 E = TypeVar("E", bound=StrEnum)
 
-MOST_RANKS = 65_536
-MOST_DIMENSIONS = 16
 MOST_SPLITS = 100_000
 MOST_QUEUES = 1_024
 
-NETWORK_FIELDS = frozenset({"topology", "npus_count", "bandwidth_GBps", "latency_ns"})
 OPTION_FIELDS = frozenset({"num-queues-per-dim", "injection-scale", "comm-scale", "rendezvous-protocol"})
 SYSTEM_FIELDS = frozenset(
     {
@@ -52,34 +45,6 @@ _IMPLEMENTATIONS = {
 _NAME = re.compile(
     r"(?:(direct|oneDirect)([1-9]\d{0,4})?|ring|oneRing|halvingDoubling|oneHalvingDoubling|doubleBinaryTree)"
 )
-
-
-def network(field: Field, backend: Field) -> Network:
-    """Return the network."""
-    field.only(NETWORK_FIELDS)
-    topologies = [one.choice(Topology) for one in field["topology"].items()]
-    if not 1 <= len(topologies) <= MOST_DIMENSIONS:
-        raise field["topology"].error(f"needs 1 to {MOST_DIMENSIONS} dimensions, has {len(topologies)}")
-    ranks = [one.whole(2, MOST_RANKS) for one in field["npus_count"].items()]
-    bandwidths = [one.number(above=0) for one in field["bandwidth_GBps"].items()]
-    latencies = [one.number() for one in field["latency_ns"].items()]
-    for name, values in (("npus_count", ranks), ("bandwidth_GBps", bandwidths), ("latency_ns", latencies)):
-        if len(values) != len(topologies):
-            raise field[name].error(
-                f"needs {len(topologies)} entries, one for each topology, has {len(values)}"
-            )
-    found = Network(
-        backend.choice(Backend),
-        tuple(map(Dimension, topologies, ranks, bandwidths, latencies)),
-    )
-    if found.ranks > MOST_RANKS:
-        raise field["npus_count"].error(f"may be at most {MOST_RANKS} ranks in all, are {found.ranks}")
-    if found.backend is Backend.AWARE:
-        if len(topologies) > 1:
-            raise field["topology"].error("the congestion-aware network has one dimension only")
-        if topologies[0] is Topology.RING and ranks[0] == 2:
-            raise field["npus_count"].error("a congestion-aware Ring needs at least 3 ranks")
-    return found
 
 
 def system(field: Field, options: Field, dimensions: int) -> System:

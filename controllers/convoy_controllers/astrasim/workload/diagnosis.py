@@ -59,8 +59,8 @@ def _uneven(node: Node, simulation: Simulation) -> str:
     group = None if node.group is None else len(simulation.workload.groups[node.group])
     if group is None or group == simulation.network.ranks:
         sizes = [
-            simulation.network.ranks if one.flat else dimension.ranks
-            for one, dimension in zip(implementations, simulation.network.dimensions, strict=False)
+            simulation.network.ranks if one.flat else size
+            for one, size in zip(implementations, simulation.network.sizes, strict=False)
             if one.kind is AlgorithmKind.HALVING_DOUBLING
         ]
     else:

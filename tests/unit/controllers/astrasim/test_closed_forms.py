@@ -8,6 +8,7 @@ import pytest
 from tests.unit.controllers.astrasim.simulations import MIB, Collective, messages
 
 from convoy_controllers.astrasim.clock import Clock
+from convoy_controllers.astrasim.network.fabrics.dimension import DimensionFabric
 from convoy_controllers.astrasim.network.links import AwareMedium
 from convoy_controllers.astrasim.network.transport import Transport
 from convoy_controllers.astrasim.parameters import (
@@ -72,9 +73,8 @@ def test_a_message_uses_the_first_dimension_in_which_the_ranks_differ(target: in
 
 def test_all_pairs_at_once_on_a_ring_have_the_time_of_upstream_s_tests() -> None:
     clock = Clock()
-    medium = AwareMedium(
-        clock, Network(Backend.AWARE, (Dimension(Topology.RING, 16, 50.0, 500.0),)), lambda key: None
-    )
+    fabric = DimensionFabric(Dimension(Topology.RING, 16, 50.0, 500.0))
+    medium = AwareMedium(clock, fabric, lambda key: None)
     for source in range(16):
         for target in range(16):
             if source != target:

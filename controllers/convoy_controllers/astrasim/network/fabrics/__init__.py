@@ -1,0 +1,1 @@
+"""Fabrics: the directed links of a network, and the route of each message over them."""
