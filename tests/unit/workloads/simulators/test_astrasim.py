@@ -21,6 +21,7 @@ PLAIN: Any = {
     "bucketBytes": 1 << 20,
     "noise": 0,
 }
+LINK: Any = {"from": 0, "to": 1, "bandwidthGBps": 50.0, "latencyNs": 500.0}
 SLOW = Perturbation(kind=PerturbationKind.SLOW_RANK, magnitude=2)
 
 
@@ -73,6 +74,28 @@ def test_a_step_runs_on_several_dimensions() -> None:
     assert aware["communicationSeconds"] < baseline["communicationSeconds"]
 
 
+@pytest.mark.parametrize("network", ["aware", "fairShare"])
+def test_a_ring_of_links_has_the_figures_of_the_ring(network: str) -> None:
+    ring = run("astrasim", PLAIN | {"network": network}, 1)
+    links = [LINK | {"from": rank, "to": (rank + 1) % 8} for rank in range(8)]
+    fabric = {"network": network, "fabric": "graph", "dimensions": [{"ranks": 8}], "links": links}
+    assert run("astrasim", PLAIN | fabric, 1).figures == ring.figures
+    # The steps of the all-reduce follow each other, so the link waits for latencies and computation.
+    assert 0 < ring.figures["bottleneckUtilisation"] < 1
+    assert run("astrasim", PLAIN, 1).figures["bottleneckUtilisation"] == 0
+
+
+@pytest.mark.parametrize("network", ["unaware", "aware", "fairShare"])
+def test_a_torus_is_faster_than_a_mesh_and_a_fat_tree_runs(network: str) -> None:
+    dimensions = [{"ranks": 4, "bandwidthGBps": 50.0}] * 2
+    seconds = {}
+    for fabric in ("mesh", "torus", "fatTree"):
+        params = PLAIN | {"network": network, "fabric": fabric, "dimensions": dimensions}
+        seconds[fabric] = run("astrasim", params, 1).figures["communicationSeconds"]
+    # A ring on a mesh sends messages from one end of a row to the other.
+    assert seconds["torus"] < seconds["mesh"] and seconds["fatTree"] > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -87,6 +110,29 @@ def test_a_step_runs_on_several_dimensions() -> None:
         (
             {"network": "aware", "dimensions": [DIMENSION] * 2},
             "params: dimensions: the network aware has one",
+        ),
+        (
+            {"network": "fairShare", "dimensions": [DIMENSION] * 2},
+            "params: dimensions: the network fairShare has one",
+        ),
+        ({"fabric": "torus"}, "params: dimensions[0].topology: has no effect, because fabric is set"),
+        (
+            {"fabric": "fatTree", "dimensions": [{"ranks": 8}]},
+            "params: dimensions: a fat tree has",
+        ),
+        ({"fabric": "graph", "dimensions": [{"ranks": 8}]}, "params: links: the fabric graph needs links"),
+        ({"links": [LINK]}, "params: links: the fabric graph needs links, and no other"),
+        (
+            {"fabric": "graph", "dimensions": [{"ranks": 2}], "links": [LINK, LINK]},
+            "params.links[1]: another link already connects these nodes",
+        ),
+        (
+            {"fabric": "graph", "dimensions": [{"ranks": 3}], "links": [LINK]},
+            "params.links: there is no way from rank 0 to rank 2",
+        ),
+        (
+            {"fabric": "graph", "dimensions": [{"ranks": 2}], "links": [LINK | {"bandwidthGBps": 0}]},
+            "params.links.0.bandwidthGBps: ",
         ),
         (
             {"network": "aware", "dimensions": [DIMENSION | {"ranks": 2}]},

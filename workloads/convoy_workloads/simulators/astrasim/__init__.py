@@ -22,6 +22,7 @@ SIMULATOR = Simulator(
         "exposedShare": "ratio",
         "messages": "",
         "sentBytes": "",
+        "bottleneckUtilisation": "ratio",
         "offeredComputeSeconds": "s",
     },
     perturbations=frozenset({PerturbationKind.SLOW_RANK}),

@@ -10,8 +10,10 @@ from pydantic import Field, model_validator
 from convoy_crds.meta import Model
 
 MOST_RANKS = 1024
+MOST_LINKS = 4096
 MOST_MESSAGES = 5_000_000
 """Messages of a run, about a minute."""
+Node = Annotated[int, Field(ge=0, lt=MOST_RANKS)] | Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class NetworkDimension(Model):
@@ -32,6 +34,21 @@ class NetworkDimension(Model):
     four messages at once."""
 
 
+class NetworkLink(Model):
+    """A link of the fabric `graph`. A whole number is a rank, a text the name of a switch."""
+
+    start: Annotated[Node, Field(alias="from")]
+    """Node at which the link starts."""
+    end: Annotated[Node, Field(alias="to")]
+    """Node at which the link ends."""
+    bandwidth: Annotated[float, Field(ge=1e-6, le=100_000, alias="bandwidthGBps")]
+    """Bandwidth in GB/s, with GB = 2^30 bytes."""
+    latency: Annotated[float, Field(ge=0, le=1e9, alias="latencyNs")]
+    """Latency of the link."""
+    duplex: bool = True
+    """True for a link in each direction."""
+
+
 class Params(Model):
     """A data-parallel step: forward, backward with an all-reduce of each bucket of gradients, optimizer."""
 
@@ -39,8 +56,15 @@ class Params(Model):
         default_factory=lambda: [NetworkDimension()]
     )
     """Dimensions of the network, the fastest in the number of a rank first."""
-    network: Literal["unaware", "aware"] = "unaware"
-    """`aware`: each directed link sends one message at a time. It has one dimension only."""
+    network: Literal["unaware", "aware", "fairShare"] = "unaware"
+    """`aware`: each directed link sends one message at a time. `fairShare`: messages share a link's
+    bandwidth. With several dimensions both need a fabric."""
+    fabric: Literal["mesh", "torus", "fatTree", "graph"] | None = None
+    """Physical links in place of the dimensions' topologies. `mesh`, `torus`: links between neighbours in
+    each dimension. `fatTree`: k^3/4 ranks for an even k; all links have dimension 0's bandwidth and latency.
+    `graph`: the `links`."""
+    links: Annotated[list[NetworkLink], Field(max_length=MOST_LINKS)] = Field(default_factory=list)
+    """Links of the fabric `graph`. Messages take the path of the fewest hops."""
     splits: Annotated[int, Field(ge=1, le=256)] = 4
     """Chunks of an all-reduce."""
     active_chunks: Annotated[int, Field(ge=1, le=256)] = 2
@@ -69,11 +93,7 @@ class Params(Model):
         ranks = math.prod(one.ranks for one in self.dimensions)
         if ranks > MOST_RANKS:
             raise ValueError(f"dimensions: may have at most {MOST_RANKS} ranks in all, have {ranks}")
-        if self.network == "aware":
-            if len(self.dimensions) > 1:
-                raise ValueError("dimensions: the network aware has one dimension only")
-            if self.dimensions[0].topology == "Ring" and ranks == 2:
-                raise ValueError("dimensions: a Ring of the network aware needs at least 3 ranks")
+        self._check_network(ranks)
         for number, one in enumerate(self.dimensions):
             if one.all_reduce in {"halvingDoubling", "doubleBinaryTree"} and one.ranks & (one.ranks - 1):
                 raise ValueError(
@@ -87,3 +107,19 @@ class Params(Model):
                 "use fewer ranks, buckets or splits"
             )
         return self
+
+    def _check_network(self, ranks: int) -> None:
+        if self.fabric is None and self.network != "unaware":
+            if len(self.dimensions) > 1:
+                raise ValueError(
+                    f"dimensions: the network {self.network} has one dimension, or needs a fabric"
+                )
+            if self.network == "aware" and self.dimensions[0].topology == "Ring" and ranks == 2:
+                raise ValueError("dimensions: a Ring of the network aware needs at least 3 ranks")
+        if (self.fabric == "graph") != bool(self.links):
+            raise ValueError("links: the fabric graph needs links, and no other network has any")
+        for number, one in enumerate(self.dimensions):
+            if self.fabric is not None and "topology" in one.model_fields_set:
+                raise ValueError(f"dimensions[{number}].topology: has no effect, because fabric is set")
+        if self.fabric == "fatTree" and not any(k**3 == 4 * ranks for k in range(2, 17, 2)):
+            raise ValueError("dimensions: a fat tree has k^3/4 ranks: 2, 16, 54, 128, 250, 432, 686 or 1024")

@@ -15,7 +15,10 @@ _NS = 1e9
 
 
 def simulate(params: Params, seed: int, perturbation: Perturbation | None) -> Outcome:
-    """Simulate one step and return its figures: those of the last rank, or means over the ranks."""
+    """Simulate one step and return its figures: those of the last rank, or means over the ranks.
+
+    `bottleneckUtilisation` is 0 without links.
+    """
     simulation = step(params, seed, perturbation)
     result = run(simulation)
     if result.findings:
@@ -32,6 +35,7 @@ def simulate(params: Params, seed: int, perturbation: Perturbation | None) -> Ou
         "exposedShare": exposed / fmean(one.finish for one in ranks),
         "messages": float(result.messages),
         "sentBytes": float(result.message_bytes),
+        "bottleneckUtilisation": result.links[0].utilisation if result.links else 0.0,
         "offeredComputeSeconds": fmean(
             sum(node.duration_us for node in nodes if isinstance(node, ComputeNode)) for nodes in offered
         )

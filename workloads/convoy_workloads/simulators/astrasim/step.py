@@ -7,21 +7,18 @@ from random import Random
 
 from convoy_controllers.astrasim.parameters import (
     AlgorithmKind,
-    Backend,
     CollectiveNode,
     CollectiveType,
     ComputeNode,
-    Dimension,
     Implementation,
-    Network,
     Node,
     Optimization,
     Simulation,
     System,
-    Topology,
     Workload,
 )
 from convoy_crds.perturbations import PerturbationKind
+from convoy_workloads.simulators.astrasim.network import network
 from convoy_workloads.simulators.astrasim.params import NetworkDimension, Params
 from convoy_workloads.simulators.perturbation import Perturbation
 
@@ -37,7 +34,7 @@ def step(params: Params, seed: int, perturbation: Perturbation | None) -> Simula
     if perturbation is not None and perturbation.kind is PerturbationKind.SLOW_RANK:
         factors[random.randrange(ranks)] *= perturbation.magnitude
     return Simulation(
-        Network(Backend(params.network), tuple(map(_dimension, params.dimensions))),
+        network(params),
         System(
             {CollectiveType.ALL_REDUCE: tuple(map(_implementation, params.dimensions))},
             params.splits,
@@ -50,10 +47,6 @@ def step(params: Params, seed: int, perturbation: Perturbation | None) -> Simula
         ),
         Workload(tuple(_nodes(params, factor) for factor in factors)),
     )
-
-
-def _dimension(one: NetworkDimension) -> Dimension:
-    return Dimension(Topology(one.topology), one.ranks, one.bandwidth, one.latency)
 
 
 def _implementation(one: NetworkDimension) -> Implementation:
