@@ -17,6 +17,10 @@ MOST_NODES = 1000
 """Maximum number of nodes in one run, so that the status fits into one object."""
 
 
+MOST_PAIRS = 2000
+"""Maximum number of pairs in the status. Two matchings of all nodes have 1000 pairs."""
+
+
 class Tier(StrEnum):
     """Depth of a sweep. Each tier tests only the nodes that have passed the previous tier."""
 
@@ -108,6 +112,17 @@ class NodeVerdict(StatusModel):
     provenance: Provenance | None = None
 
 
+class PairBandwidth(StatusModel):
+    """Bandwidth between two nodes, as their agents measured it."""
+
+    node: Annotated[str, Field(max_length=253)]
+    partner: Annotated[str, Field(max_length=253)]
+    bandwidth: Annotated[float, Field(alias="bandwidthMBps")]
+    """Rate of one connection in MB/s, with MB = 10^6 bytes: the best one, if the pair was tested more than
+    once. The network may carry more than one connection does.
+    """
+
+
 class HealthSweepStatus(StatusModel):
     """Progress of the run, and its verdicts."""
 
@@ -128,6 +143,8 @@ class HealthSweepStatus(StatusModel):
     nodes: Annotated[list[NodeVerdict], Field(max_length=MOST_NODES, json_schema_extra=map_list("node"))] = (
         Field(default_factory=list)
     )
+    pairs: Annotated[list[PairBandwidth], Field(max_length=MOST_PAIRS)] = Field(default_factory=list)
+    """Bandwidths of the pair tests of tier L2, in the order of the nodes' names."""
 
 
 class HealthSweep(Model):

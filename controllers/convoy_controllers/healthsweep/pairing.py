@@ -11,9 +11,10 @@ from statistics import median
 
 from convoy_controllers.guard.sweep import judging, pairs
 from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, Pair
-from convoy_controllers.guard.sweep.state import Settings
+from convoy_controllers.guard.sweep.state import PairState, Settings
 from convoy_controllers.guard.sweep.verdict import Verdict
 from convoy_controllers.healthsweep.observed import BANDWIDTH, End, NodeReport, Order, ReportLookup, SweepNode
+from convoy_crds.healthsweep import MOST_PAIRS, PairBandwidth
 
 ROUND_SECONDS = 180
 """Time limit of a pair test in seconds, including the wait for the partner."""
@@ -31,6 +32,8 @@ class Pairs:
     """Orders of the current round; empty when all rounds are over."""
     verdicts: Mapping[str, Verdict] | None = None
     """Verdicts on hardware, links and racks, by subject. None until all rounds are over."""
+    bandwidths: tuple[PairBandwidth, ...] = ()
+    """Bandwidth of each measured pair so far, in the order of the nodes' names."""
 
 
 def replay_rounds(
@@ -57,12 +60,25 @@ def replay_rounds(
         left = {node for one in wanted if one not in over for node in one} & set(absent)
         todo = [one for one in wanted if not set(one) & left]
         if waiting := [order for one in todo if one not in over for order in orders[one]]:
-            return Pairs(tuple(waiting))
+            return Pairs(tuple(waiting), bandwidths=_bandwidths(state, by_hardware))
         before = state
         state = pairs.apply_results(state, [Measured(one, _value(reports[one][0])) for one in todo], left)
         if state == before:
             break
-    return Pairs(verdicts={one.subject: one for one in judging.verdicts(state)})
+    return Pairs(
+        verdicts={one.subject: one for one in judging.verdicts(state)},
+        bandwidths=_bandwidths(state, by_hardware),
+    )
+
+
+def _bandwidths(state: PairState, nodes: Mapping[str, SweepNode]) -> tuple[PairBandwidth, ...]:
+    best: dict[tuple[str, str], float] = {}
+    for test in state.tests:
+        first, second = sorted(nodes[hardware].name for hardware in test.measured.pair)
+        if (value := test.measured.value) is not None:
+            best[first, second] = max(value, best.get((first, second), 0.0))
+    listed = sorted(best.items())[:MOST_PAIRS]
+    return tuple(PairBandwidth(node=pair[0], partner=pair[1], bandwidth=value) for pair, value in listed)
 
 
 def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Order, Order]:

@@ -130,6 +130,7 @@ class _RunningSweep:
         self._known = dict(known)
         self._now = now
         self._pairs: tuple[Order, ...] = ()
+        self._bandwidths = sweep.status.pairs
 
     def step(self, nodes: Sequence[SweepNode], lookup: ReportLookup, began: datetime) -> Step:
         """Return the next step of the sweep."""
@@ -146,7 +147,8 @@ class _RunningSweep:
                 one.judged = one.judge(one.seen, known, self._sweep)
         found = {one.node: one for one in status.nodes} | self._verdicts(everyone, lookup)
         listed = [_short(found[name]) if len(found) > MANY else found[name] for name in sorted(found)]
-        after = _counted(status.model_copy(update={"nodes": listed}), self._now)
+        update = {"nodes": listed, "pairs": self._bandwidths}
+        after = _counted(status.model_copy(update=update), self._now)
         orders = [one.order for one in everyone if one.order is not None]
         decided = {name for name, one in found.items() if one.verdict is not None}
         return Step(
@@ -225,6 +227,7 @@ class _RunningSweep:
         if pairs.verdicts is None and self._left > 0:
             self._pairs = pairs.orders
             return apart | {one.stored.node: one.pending("pair tests are running") for one in there}
+        self._bandwidths = list(pairs.bandwidths)
         verdicts = pairs.verdicts or {}
         return apart | {
             one.stored.node: one.decided(

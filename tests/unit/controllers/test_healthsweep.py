@@ -356,6 +356,12 @@ def test_pairs_find_a_slow_network_card(slow: str) -> None:
     assert (found.verdict, found.tier) == (Verdict.FAIL, "L2")
     assert found.message.startswith("SlowWithAllPartners")
     assert [one.name for one in found.evidence] == ["pairs"]
+    pairs = sweep.status.pairs
+    assert {one.node for one in pairs} | {one.partner for one in pairs} == set(verdicts(sweep))
+    assert [(one.node, one.partner) for one in pairs] == sorted({(one.node, one.partner) for one in pairs})
+    for one in pairs:
+        expected = 800 if slow in (one.node, one.partner) else 1000
+        assert one.node < one.partner and one.bandwidth == pytest.approx(expected, rel=0.01)
 
 
 def test_failed_node_joins_no_pair_and_few_pairs_are_inconclusive() -> None:
