@@ -1,5 +1,5 @@
-"""The library that pods run: the launcher, the runtime and the loaders of `convoy.data` as plain source
-files, for any Python in a pod's image.
+"""The library that pods run: the launcher, the runtime, and what `convoy.data`, `convoy.optim` and
+`convoy.federated` need, as plain source files, for any Python in a pod's image.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def layout(sources: Sources) -> dict[str, bytes]:
         files[f"convoy_commands/{path.name}"] = path
     for path in sorted(sources.convoy.glob("*.py")):
         files[f"convoy/{path.name}"] = path
-    for part in ("launcher", "runtime", "packing", "data"):
+    for part in ("launcher", "runtime", "packing", "data", "comm", "optim", "federated"):
         for path in sorted((sources.workloads / part).rglob("*.py")):
             files[f"convoy_workloads/{path.relative_to(sources.workloads)}"] = path
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from convoy_workloads.engines import (
     activator,
+    casgd,
     experiment_analysis,
     experiment_simulation,
     fmplex,
@@ -21,6 +22,7 @@ from convoy_workloads.engines.entry import EngineEntry
 
 ENGINES: tuple[EngineEntry, ...] = (
     gpt.ENGINE,
+    casgd.ENGINE,
     lm.ENGINE,
     fmplex.ENGINE,
     sklearn.ENGINE,

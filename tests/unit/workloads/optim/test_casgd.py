@@ -1,0 +1,232 @@
+"""CA-SGD against plain SGD, written here from its definition, on ranks that are threads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from convoy_workloads.comm.collectives import Collectives, Traffic
+from convoy_workloads.engines.casgd.ablation import TOLERANCE, S, final_loss
+from convoy_workloads.engines.casgd.data import batch, columns_of, synth
+from convoy_workloads.optim.block_size import Costs, choose, message_bytes
+from convoy_workloads.optim.casgd import CASGD, Diverged, GlmDataError
+from convoy_workloads.optim.losses import LossName
+from convoy_workloads.optim.precision import CHOICES, FP32, FP64, MIXED, Precision
+
+from ..gloo_threads import run_ranks
+
+ROWS, COLUMNS, SIZE, ITERATIONS, LR, L2 = 96, 11, 4, 50, 0.05, 0.3
+LOSSES: list[LossName] = ["logistic", "linear", "poisson"]
+
+
+def rows_of(iteration: int) -> Tensor:
+    return batch(7, iteration, ROWS, SIZE)
+
+
+def plain_sgd(loss: LossName) -> Tensor:
+    """Return the weights of SGD with all columns in one place."""
+    problem = synth(loss, ROWS, COLUMNS - 1, 3)
+    weights = torch.zeros(COLUMNS, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=LR, weight_decay=L2)
+    for iteration in range(ITERATIONS):
+        features, targets = (one[rows_of(iteration)] for one in (problem.features, problem.targets))
+        margins = features @ weights
+        values = {
+            "logistic": torch.nn.functional.binary_cross_entropy_with_logits(margins, targets),
+            "linear": 0.5 * torch.nn.functional.mse_loss(margins, targets),
+            "poisson": torch.nn.functional.poisson_nll_loss(margins, targets),
+        }
+        optimizer.zero_grad()
+        values[loss].backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return weights.detach()
+
+
+def distributed(
+    loss: LossName, s: int, world: int, order: Tensor | None = None, precision: Precision = FP64
+) -> tuple[Tensor, list[Traffic]]:
+    """Train on ranks. Return the weights in the columns' own order, and each rank's traffic."""
+    problem = synth(loss, ROWS, COLUMNS - 1, 3)
+    order = torch.arange(COLUMNS) if order is None else order
+
+    def rank_main(collectives: Collectives) -> tuple[Tensor, Traffic]:
+        mine = order[columns_of(collectives.rank, world, COLUMNS, "contiguous")]
+        optimizer = CASGD(
+            problem.features[:, mine],
+            problem.targets,
+            loss=loss,
+            lr=LR,
+            l2=L2,
+            batch=SIZE,
+            s=s,
+            precision=precision,
+            collectives=collectives,
+        )
+        for iteration in range(ITERATIONS):
+            optimizer.step(rows_of(iteration))
+        return optimizer.weights, collectives.traffic
+
+    found = run_ranks(world, rank_main)
+    weights = torch.empty(COLUMNS, dtype=precision.weight)
+    weights[order] = torch.cat([one for one, _ in found])
+    return weights, [traffic for _, traffic in found]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_s_ends_with_the_weights_of_sgd(loss: LossName) -> None:
+    expected = plain_sgd(loss)
+    assert expected.abs().max() > 0.05
+    for s in (1, 2, 3, 8, 32, 50, 64):
+        weights, traffic = distributed(loss, s, 2)
+        assert (weights - expected).abs().max() <= 1e-12, f"s={s}"
+        full, rest = divmod(ITERATIONS, s)
+        expected_bytes = full * message_bytes(s, SIZE, 8) + (message_bytes(rest, SIZE, 8) if rest else 0)
+        for one in traffic:
+            assert one.calls == math.ceil(ITERATIONS / s)
+            assert one.payload_bytes == expected_bytes
+
+
+def test_averages_of_local_sgd_are_not_sgd() -> None:
+    """The negative control: who averages weights every s iterations does not get SGD's weights."""
+    problem = synth("linear", ROWS, COLUMNS - 1, 3)
+    halves = []
+    for rank in range(2):
+        weights = torch.zeros(COLUMNS, dtype=torch.float64)
+        for iteration in range(ITERATIONS):
+            rows = rows_of(iteration)[rank::2]
+            residual = problem.features[rows] @ weights - problem.targets[rows]
+            weights = (1 - LR * L2) * weights - LR / len(rows) * problem.features[rows].t() @ residual
+        halves.append(weights)
+    assert (torch.stack(halves).mean(0) - plain_sgd("linear")).abs().max() > 1e-6
+
+
+def test_the_spread_of_the_columns_does_not_change_the_weights() -> None:
+    expected = plain_sgd("logistic")
+    for seed, world in ((1, 2), (2, 3)):
+        order = torch.randperm(COLUMNS, generator=torch.Generator().manual_seed(seed))
+        weights, _ = distributed("logistic", 5, world, order)
+        assert (weights - expected).abs().max() <= 1e-12
+
+
+def test_each_iteration_has_its_own_learning_rate_and_size() -> None:
+    problem = synth("linear", ROWS, COLUMNS - 1, 3)
+
+    def train(s: int) -> Tensor:
+        optimizer = CASGD(
+            problem.features, problem.targets, loss="linear", lr=LR, l2=L2, batch=SIZE, s=s, precision=FP64
+        )
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+        for iteration in range(20):
+            optimizer.step(rows_of(iteration)[: 1 + iteration % SIZE])
+            scheduler.step()
+        return optimizer.weights
+
+    assert (train(8) - train(1)).abs().max() <= 1e-12
+    assert not torch.equal(train(1), plain_sgd("linear"))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_recipe_keeps_the_loss_within_half_a_percent(loss: LossName) -> None:
+    expected = final_loss(loss, FP32, 1)
+    for precision in (FP32, MIXED):
+        assert abs(final_loss(loss, precision, S) / expected - 1) < TOLERANCE
+
+
+def test_a_recurrence_in_bf16_breaks_the_loss() -> None:
+    """The negative control: if this loss were kept, the test above would be too weak."""
+    broken = final_loss("linear", replace(FP32, recurrence=torch.bfloat16), S)
+    assert abs(broken / final_loss("linear", FP32, 1) - 1) > TOLERANCE
+
+
+@pytest.mark.parametrize("place", CHOICES)
+def test_each_of_the_nine_places_has_an_effect(place: str) -> None:
+    found, expected = (
+        distributed("linear", 5, 1, precision=one)[0].double()
+        for one in (replace(FP32, **{place: torch.bfloat16}), FP32)
+    )
+    assert 0 < (found - expected).abs().max() < 0.1
+
+
+def test_s_follows_from_the_costs() -> None:
+    alpha, beta, gamma = 2e-4, 1e-9, 1e-10
+    costs = Costs(alpha, beta, gamma)
+    seconds = {s: costs.seconds(s, 16, 1000, 4) for s in (1, 8, 64)}
+    assert seconds[1] == pytest.approx(alpha + beta * 64)
+    assert seconds[8] == pytest.approx((alpha + beta * 4 * (28 * 256 + 128) + gamma * 28 * 256 * 1000) / 8)
+    assert costs.best(16, 1000, 4) == 4
+    assert Costs(alpha * 100, beta, gamma).best(16, 1000, 4) > 8, "latency asks for larger blocks"
+    assert Costs(alpha, beta, gamma * 100).best(16, 1000, 4) == 1, "dear products ask for smaller ones"
+    assert Costs(1, 0, 0).best(16, 1000, 4, most=12) == 12
+
+
+def test_all_ranks_choose_the_same_s_and_the_measurement_is_no_traffic() -> None:
+    features = torch.randn(64, 10)
+
+    def rank_main(collectives: Collectives) -> int:
+        own = features[:, columns_of(collectives.rank, 3, 10, "striped")]
+        found = choose(own, 4, FP32, collectives)
+        assert collectives.traffic.calls == 0
+        return found
+
+    assert len(set(run_ranks(3, rank_main))) == 1
+
+
+def test_a_state_in_the_middle_of_a_block_goes_on_with_the_same_bits() -> None:
+    problem = synth("poisson", ROWS, COLUMNS - 1, 3)
+
+    def make(weights: Tensor) -> CASGD:
+        return CASGD(
+            problem.features, problem.targets, loss="poisson", lr=LR, batch=SIZE, s=8, weights=weights
+        )
+
+    alone, restored = make(torch.zeros(COLUMNS)), make(torch.zeros(COLUMNS))
+    for iteration in range(13):
+        alone.step(rows_of(iteration))
+    restored.load_state_dict(alone.state_dict())
+    restored.param_groups[0]["params"][0].copy_(alone.param_groups[0]["params"][0])
+    for optimizer in (alone, restored):
+        for iteration in range(13, 20):
+            optimizer.step(rows_of(iteration))
+    assert torch.equal(alone.weights, restored.weights)
+
+
+def test_unusable_data_and_settings_are_named() -> None:
+    features, targets = torch.randn(8, 3), torch.zeros(8)
+
+    def make(**changed: object) -> CASGD:
+        given: dict[str, object] = {"loss": "logistic", "lr": 0.1, "batch": 4, "s": 2, **changed}
+        return CASGD(given.pop("features", features), given.pop("targets", targets), **given)  # type: ignore[arg-type]
+
+    for changed, words in (
+        ({"s": 0}, "s: 0 is not between"),
+        ({"batch": 0}, "batch: 0"),
+        ({"lr": 2.0, "l2": 0.5}, "lr x l2 below 1"),
+        ({"loss": "hinge"}, "'hinge' is not one of"),
+        ({"weights": torch.zeros(4)}, "do not fit"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make(**changed)
+    for changed, words in (
+        ({"features": torch.zeros(8, 0)}, "at least one each"),
+        ({"features": torch.full((8, 3), float("nan"))}, "not finite"),
+        ({"targets": torch.zeros(7)}, r"\[7\] for 8 rows"),
+        ({"targets": torch.full((8,), 2.0)}, "2.0 in row 0, but the loss logistic needs 0 or 1"),
+        ({"targets": -torch.ones(8), "loss": "poisson"}, "0 or more"),
+    ):
+        with pytest.raises(GlmDataError, match=words):
+            make(**changed)
+    with pytest.raises(ValueError, match="is not a list of row numbers"):
+        make().step(torch.zeros(0, dtype=torch.long))
+    with pytest.raises(IndexError):
+        make(s=1).step(torch.tensor([8]))
+
+
+def test_a_training_that_diverges_is_an_error() -> None:
+    optimizer = CASGD(torch.ones(8, 1), torch.full((8,), 1e30), loss="linear", lr=1e9, batch=4, s=1)
+    with pytest.raises(Diverged, match="lower learning rate"):
+        for _ in range(3):
+            optimizer.step(torch.arange(4))

@@ -1,0 +1,70 @@
+"""All-reduces of a group of ranks, with the number of calls, the bytes and the seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass
+class Traffic:
+    """The totals of a rank's collectives."""
+
+    calls: int = 0
+    payload_bytes: int = 0
+    """Bytes of the reduced tensors. A ring of W ranks sends 2 (W - 1) / W times as many over each edge."""
+    seconds: float = 0.0
+    """Seconds that this rank has waited for the collectives."""
+
+
+class Collectives:
+    """The collectives of one group of ranks. A rank that is alone calls nothing, so nothing is counted."""
+
+    def __init__(
+        self,
+        all_reduce: Callable[[Tensor], Any],
+        rank: int = 0,
+        world: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`all_reduce`: replaces a tensor by its sum over all ranks, and returns when that is done."""
+        self._all_reduce = all_reduce
+        self._clock = clock
+        self.rank = rank
+        self.world = world
+        self.traffic = Traffic()
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over all ranks."""
+        if self.world == 1:
+            return
+        began = self._clock()
+        self._all_reduce(tensor)
+        self.traffic.seconds += self._clock() - began
+        self.traffic.calls += 1
+        self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
+
+    def mean(self, values: list[float]) -> list[float]:
+        """Return the mean over all ranks of each value. The result has the same bits on all ranks."""
+        total = torch.tensor(values, dtype=torch.float64)
+        self.all_reduce(total)
+        return [float(one) / self.world for one in total]
+
+
+def of_group(group: Any = None) -> Collectives:
+    """Return the collectives of a process group. Without `group` this is the default process group, or this
+    process alone if there is none.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return Collectives(lambda tensor: tensor)
+
+    def all_reduce(tensor: Tensor) -> None:
+        dist.all_reduce(tensor, group=group)
+
+    return Collectives(all_reduce, dist.get_rank(group), dist.get_world_size(group))

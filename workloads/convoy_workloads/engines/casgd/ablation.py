@@ -1,0 +1,55 @@
+"""The loss after a training in which one of the nine places computes in bf16, against plain SGD in fp32.
+
+The features are random signs, which bf16 holds exactly: so `data` and `gram_input` cost nothing here, and
+each difference comes from the training itself. The targets of the linear loss have little noise, so margins
+are far larger than residuals, and an error in the margins counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from convoy_workloads.comm.collectives import Collectives
+from convoy_workloads.engines.casgd.data import batch, synth
+from convoy_workloads.optim.casgd import CASGD
+from convoy_workloads.optim.losses import LossName
+from convoy_workloads.optim.precision import CHOICES, FP32, MIXED, Precision
+
+TOLERANCE = 0.005
+"""Largest relative difference of the loss that counts as equal; the publication's."""
+RATES: Mapping[LossName, float] = {"logistic": 0.1, "linear": 0.1, "poisson": 0.01}
+ROWS, COLUMNS, BATCH, ITERATIONS, S = 2048, 64, 16, 512, 64
+
+
+def final_loss(loss: LossName, precision: Precision, s: int, seed: int = 0) -> float:
+    """Return the loss over all rows after a training of one rank."""
+    problem = synth(loss, ROWS, COLUMNS, seed, signs=True)
+    optimizer = CASGD(
+        problem.features,
+        problem.targets,
+        loss=loss,
+        lr=RATES[loss],
+        batch=BATCH,
+        s=s,
+        precision=precision,
+        collectives=Collectives(lambda tensor: tensor),
+    )
+    for iteration in range(ITERATIONS):
+        optimizer.step(batch(seed, iteration, ROWS, BATCH))
+    return optimizer.loss()
+
+
+def variants() -> dict[str, Precision]:
+    """Return CA-SGD in fp32, the publication's recipe, and each place in bf16 alone."""
+    single = {place: replace(FP32, **{place: torch.bfloat16}) for place in CHOICES}
+    return {"fp32": FP32, "mixed": MIXED, **single}
+
+
+def deviations(loss: LossName, seed: int) -> dict[str, float]:
+    """Return the relative difference of each variant's loss from that of SGD in fp32."""
+    expected = final_loss(loss, FP32, 1, seed)
+    found = {name: final_loss(loss, precision, S, seed) for name, precision in variants().items()}
+    return {name: value / expected - 1 for name, value in found.items()}
