@@ -99,3 +99,54 @@ def test_exactly_one_file_is_needed() -> None:
     for arguments in ([], ["a.json", "--oracle", "b.json"]):
         code, output = invoke(*arguments)
         assert code == 1 and "error: what-if needs either FILE or --oracle FILE" in output
+
+
+LOAD_STORE = EXAMPLE.with_name("load-store.json")
+
+
+def small(**changes: Any) -> str:
+    """Return a file of the load/store mode."""
+    body: dict[str, Any] = {"loadStore": {"bytes": 4096, "gpu": {"workgroups": 4}, "links": {"gpus": 4}}}
+    return json.dumps(body | changes)
+
+
+def test_a_collective_of_cache_lines_has_its_time_and_its_parts() -> None:
+    code, output = invoke("-", stdin=small())
+    heads, values = (line.split() for line in output.splitlines())
+    assert code == 0 and heads[:2] == ["TIME", "ns"] and heads[-2:] == ["CONTROL", "ns"]
+    code, output = invoke("-", "-o", "json", stdin=small())
+    found = json.loads(output)
+    assert code == 0 and found["receivedBytes"] == 3 * 4096 and found["events"] > 0
+    assert sum(found["partsNs"].values()) == pytest.approx(found["timeNs"])
+    assert f"{found['timeNs']:,.1f}" == values[0]
+
+
+def test_a_sweep_shows_the_crossover_and_its_curve() -> None:
+    axes = {"algorithm": ["oneShot", "ring"], "bytes": [1024, 4096, 1 << 22], "outstanding": [128]}
+    text = small(sweep=axes).replace('"bytes": 4096, ', '"mode": "analytical", ')
+    code, output = invoke("-", stdin=text)
+    assert code == 0
+    lines = output.splitlines()
+    assert lines[0].split() == ["OUTSTANDING", "BYTES", "oneShot", "ns", "ring", "ns", "FASTEST"]
+    assert [line.split()[-1] for line in lines[1:4]] == ["oneShot", "oneShot", "ring"]
+    assert lines[5].split()[:5] == ["OUTSTANDING", "BELOW", "ABOVE", "CROSSOVER", "bytes"]
+    assert "time of oneShot / time of ring, by log2 of the bytes; outstanding 128" in output
+    code, output = invoke("-", "-o", "json", stdin=text)
+    found = json.loads(output)
+    (crossover,) = found["crossovers"]
+    assert code == 0 and len(found["points"]) == 6
+    assert (crossover["slower"], crossover["faster"]) == ("oneShot", "ring")
+    assert 4096 < crossover["bytes"] < 1 << 22
+
+
+def test_the_budget_of_events_refuses_a_load_store_run_before_it_starts() -> None:
+    code, output = invoke("-", "--events", "100", stdin=small())
+    assert code == 1 and "error: -: loadStore.bytes: the run needs about" in output
+
+
+def test_the_load_store_example_is_valid() -> None:
+    body = json.loads(LOAD_STORE.read_text())
+    body["loadStore"]["mode"] = "analytical"
+    code, output = invoke("-", stdin=json.dumps(body))
+    assert code == 0, output
+    assert [line.split()[-1] for line in output.splitlines()[1:11]] == ["oneShot"] * 4 + ["twoShot"] * 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from convoy.cli import table
+from convoy.cli import load_store, table
 from convoy.cli.cluster import Failure
 from convoy.cli.output import Output
 from convoy.cli.sources import STDIN
+from convoy_controllers.astrasim.loadstore.parsing import MEMBER as LOAD_STORE
 from convoy_controllers.astrasim.oracle import Case, cases, differences, play
 from convoy_controllers.astrasim.parsing.fields import InvalidInput
 from convoy_controllers.astrasim.parsing.simulation import simulation
@@ -53,17 +54,31 @@ def what_if(
 
 
 def predict(file: Path, events: int, output: Output) -> None:
-    """Print the figures of the simulation in a file."""
+    """Print the figures of what a file describes."""
     body = _read(file)
+    members = body if isinstance(body, dict) else {}
+    form = next((form for member, form in FORMS.items() if member in members), predict_step)
     try:
-        result = run(simulation(body), events)
+        ended = form(body, events, output)
     except InvalidInput as error:
         raise Failure(f"{file}: {error}") from error
+    raise typer.Exit(0 if ended else 1)
+
+
+def predict_step(body: Any, events: int, output: Output) -> bool:
+    """Print the figures of a training step. Return True if all ranks finish."""
+    result = run(simulation(body), events)
     if output is Output.JSON:
         typer.echo(json.dumps(_as_json(result), indent=2))
     else:
         _print(result)
-    raise typer.Exit(0 if result.finished and not result.findings else 1)
+    return result.finished and not result.findings
+
+
+FORMS: Mapping[str, Callable[[Any, int, Output], bool]] = {LOAD_STORE: load_store.predict}
+"""Predictions of files other than a training step, by the member that marks such a file:
+(content, events, output format) -> True if the run ended.
+"""
 
 
 def compare(file: Path, events: int, output: Output) -> None:
