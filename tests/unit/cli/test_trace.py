@@ -62,6 +62,21 @@ def test_a_replay_with_other_communication(converted: Path, options: list[str], 
     assert (row["replayUs"] < row["measuredUs"]) is shorter
 
 
+def test_a_prediction_with_slower_links_and_other_buckets(converted: Path) -> None:
+    lines = run("predict", converted, "--speed", "1", "--speed", "0.0001").output.splitlines()
+    assert lines[0].startswith("links: ")
+    assert "us a message; 6 communications, error " in lines[0]
+    head, *rows = lines[1:]
+    assert head.split() == ["SPEED", "BUCKET", "STEP", "RATIO"]
+    assert [row.split()[0] for row in rows] == ["recorded", "1", "0.0001"]
+    ratios = [float(row.split()[-1]) for row in rows]
+    assert ratios[2] > 10 * ratios[1] > 0
+    words = ["--bucket", "1", "--calibrate", converted, "--sharing", "fifo", "-o", "json"]
+    found = json.loads(run("predict", converted, *words).output)
+    assert found["links"]["sharing"] == "fifo"
+    assert [(one["speed"], one["bucketMiB"]) for one in found["predictions"]] == [(1, 1)]
+
+
 def test_an_analysis_names_bytes_and_exposed_communication(converted: Path) -> None:
     rows = json.loads(run("analyse", converted, "-o", "json", "--top", "3").output)
     assert [row["name"] for row in rows] == ["rank 0", "rank 1"]
@@ -151,6 +166,10 @@ def test_names_in_foreign_traces_cannot_control_the_terminal(tmp_path: Path) -> 
         ),
         (("replay", FIXTURES / "astra_sim", "--scale", "-1"), "--scale must be from 0"),
         (("replay", FIXTURES / "astra_sim", "--bandwidth", "0"), "--bandwidth must be above 0"),
+        (("predict", FIXTURES / "astra_sim", "--speed", "0"), "--speed must be from 0.000001"),
+        (("predict", FIXTURES / "astra_sim", "--bucket", "-1"), "--bucket must be from 0.000001"),
+        (("predict", FIXTURES / "astra_sim"), "DuplicateRank"),
+        (("predict", FIXTURES / "astra_sim" / "all_reduce.0.et"), "the links cannot be calibrated"),
         (("generate", "--layers", "3", "--pipeline", "2"), "layers: 3 layers cannot be split"),
         (("generate", "--schedule", "x"), "--schedule must be one of GPipe, 1F1B, not 'x'"),
     ],

@@ -21,14 +21,29 @@ class Scaled:
         return node.duration_micros * self.factor
 
 
+def ring_cost(kind: Collective | None, size: int, ranks: int) -> tuple[float, float]:
+    """Return the messages that follow each other, and the bytes that each rank sends, in a ring of `ranks`.
+
+    `size`: bytes that a rank puts in. With P ranks and D bytes, an all-reduce takes 2(P-1) messages of D/P, a
+    reduce-scatter and an all-to-all P-1 of D/P, an all-gather P-1 of D, a barrier log2(P) without bytes, and
+    any other communication one of D.
+    """
+    match kind:
+        case Collective.ALL_REDUCE:
+            return 2 * (ranks - 1), 2 * (ranks - 1) / ranks * size
+        case Collective.REDUCE_SCATTER | Collective.REDUCE_SCATTER_BLOCK | Collective.ALL_TO_ALL:
+            return ranks - 1, (ranks - 1) / ranks * size
+        case Collective.ALL_GATHER:
+            return ranks - 1, (ranks - 1) * size
+        case Collective.BARRIER:
+            return math.log2(ranks), 0
+        case _:
+            return 1, size
+
+
 @dataclass(frozen=True, slots=True)
 class RingModel:
-    """Ring algorithms on links of one latency and bandwidth.
-
-    With P ranks, latency a and D bytes at bandwidth b, an all-reduce takes 2(P-1)a + 2(P-1)/P D/b, a
-    reduce-scatter and an all-to-all (P-1)a + (P-1)/P D/b, an all-gather of D bytes from each rank
-    (P-1)(a + D/b), a barrier log2(P) a, and any other communication a + D/b.
-    """
+    """Ring algorithms on links of one latency and bandwidth that no other communication uses."""
 
     latency_us: float
     bytes_per_us: float
@@ -40,15 +55,5 @@ class RingModel:
     def __call__(self, node: Node) -> float:
         """Return the microseconds of a communication."""
         ranks = max(self.groups.get(group_of(node), self.ranks), 1)
-        a, transfer = self.latency_us, size_of(node) / self.bytes_per_us
-        match collective_of(node):
-            case Collective.ALL_REDUCE:
-                return 2 * (ranks - 1) * a + 2 * (ranks - 1) / ranks * transfer
-            case Collective.REDUCE_SCATTER | Collective.REDUCE_SCATTER_BLOCK | Collective.ALL_TO_ALL:
-                return (ranks - 1) * a + (ranks - 1) / ranks * transfer
-            case Collective.ALL_GATHER:
-                return (ranks - 1) * (a + transfer)
-            case Collective.BARRIER:
-                return math.log2(ranks) * a
-            case _:
-                return a + transfer
+        steps, sent = ring_cost(collective_of(node), size_of(node), ranks)
+        return steps * self.latency_us + sent / self.bytes_per_us
