@@ -12,10 +12,15 @@ from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
 from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
-from e2e.bench.traces import astrasim
+from e2e.bench.traces import astrasim, interoperability, overhead, predicted
 from e2e.cluster.progress import Progress
 
-PARTS: Mapping[str, Callable[[Figures], None]] = {"astrasim": astrasim.add}
+PARTS: Mapping[str, Callable[[Figures], None]] = {
+    "astrasim": astrasim.add,
+    "interoperability": interoperability.add,
+    "overhead": overhead.add,
+    "predicted": predicted.add,
+}
 """Functions that measure a part and add its figures, by name of the part."""
 BENCH = PartedBench("traces", "make bench-traces", tuple(PARTS))
 
@@ -26,7 +31,7 @@ def run(
         typer.Option(help=f"Part to measure: {', '.join(PARTS)}. Repeatable. Default: all."),
     ] = None,
 ) -> None:
-    """Compare the analytical simulator with ASTRA-sim's figures, and measure its speed.
+    """Compare the simulator with ASTRA-sim, traces with MLCommons' package, and predictions with real jobs.
 
     Each part replaces its rows in docs/bench/traces.json.
     """
