@@ -154,6 +154,11 @@ bench-engines: venv ## Engines beside their baselines, in turns; writes docs/ben
 	@$(BIN)/python -m convoy_workloads.bench $(ENGINE) --size $(or $(SIZE),full)
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-engines-training
+bench-engines-training: venv ## Training engines beside the baselines of their methods; writes docs/bench/engines_training.json (1 hour). ENGINE=odb runs one.
+	@$(BIN)/python -m e2e.bench engines-training $(if $(ENGINE),--only $(ENGINE))
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: bench-serving
 bench-serving: binaries ## The serving front, the engine lm, rollouts and faults on real nodes; writes docs/bench/serving.json (1 hour).
 	@$(BIN)/python -m e2e.bench serving
@@ -175,7 +180,7 @@ bench-spotlight: venv ## The engine spotlight beside its baselines, in virtual t
 	@$(BIN)/python -m e2e.bench.report
 
 .PHONY: bench-traces
-bench-traces: venv ## The analytical simulator beside ASTRA-sim's figures; writes docs/bench/traces.json (2 minutes).
+bench-traces: venv ## Simulator beside ASTRA-sim, traces beside MLCommons' package, predicted beside measured steps; writes docs/bench/traces.json (as root; 20 minutes).
 	@$(BIN)/python -m e2e.bench traces
 	@$(BIN)/python -m e2e.bench.report
 

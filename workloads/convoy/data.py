@@ -10,8 +10,8 @@ for batch in batches:
     ...
 ```
 
-`OnlineBatches` forms batches under a token budget from the lengths that samples have after preprocessing. This
-module needs torch and numpy. `import convoy` alone does not.
+`OnlineBatches` forms batches under a token budget, from the lengths that samples have after preprocessing.
+This module needs torch and numpy. `import convoy` alone does not.
 """
 
 from convoy_workloads.data.intake import Quarantined, SampleError, SampleFunctions

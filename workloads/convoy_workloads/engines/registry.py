@@ -14,6 +14,7 @@ from convoy_workloads.engines import (
     gpt,
     lm,
     load,
+    odb,
     orchestration,
     sklearn,
     spotlight,
@@ -23,6 +24,7 @@ from convoy_workloads.engines.entry import EngineEntry
 ENGINES: tuple[EngineEntry, ...] = (
     gpt.ENGINE,
     casgd.ENGINE,
+    odb.ENGINE,
     lm.ENGINE,
     fmplex.ENGINE,
     sklearn.ENGINE,

@@ -1,0 +1,16 @@
+"""The parts of the bench: one for each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from convoy_workloads.bench.figures import Figures
+from convoy_workloads.engines.casgd import rows as casgd
+from convoy_workloads.engines.odb import rows as odb
+from e2e.bench.engines_training.packages import installed
+
+PARTS: Mapping[str, Callable[[Figures], None]] = {
+    "odb": lambda found: found.merge(odb.figures(installed("odb"))),
+    "casgd": lambda found: found.merge(casgd.figures()),
+}
+"""Functions that measure an engine and add its figures, by name of the engine."""

@@ -1,0 +1,154 @@
+"""An arm of the bench: one epoch, or the training to a target loss, as a plain program for torchrun.
+
+The command is `torchrun --nproc-per-node=2 -m convoy_workloads.engines.odb.epoch RESULT OPTIONS`. OPTIONS is
+a JSON object with `params`, and optionally `target_loss`, at which the training ends, and `package`, the
+folder of the published package, whose loader is used instead. Rank 0 writes the result:
+
+- `seconds`, `processor_seconds`: from the first batch on. Processor time is of all ranks and their loaders,
+  without the measurement of the held-out loss.
+- `samples`: SHA-256 of the numbers of all samples used, which is equal if each was used as often.
+- `count`, `batches`, `steps`, `padding`, `tokens`, `loss`: `padding` and `tokens` come from the tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from convoy_workloads.engines.odb.documents import IGNORED, Documents, load
+from convoy_workloads.engines.odb.package_batches import PackageBatches
+from convoy_workloads.engines.odb.params import Params
+from convoy_workloads.engines.odb.training import (
+    add_gradients,
+    held_out_loss,
+    make_batches,
+    make_model,
+    mean_loss,
+)
+
+EPOCHS = 50
+"""Maximum number of epochs until the target loss."""
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Seen:
+    """What the tensors of this rank's batches show."""
+
+    numbers: list[int] = field(default_factory=list)
+    padded: int = 0
+    tokens: int = 0
+    batches: int = 0
+
+    def watch(self, batches: Any) -> Iterator[Any]:
+        """Yield the batches, and count them."""
+        for batch in batches:
+            self.batches += 1
+            if batches.info.samples:
+                self.numbers += batch["number"].tolist()
+                self.padded += batch["input_ids"].numel()
+                self.tokens += int((batch["labels"] != IGNORED).sum())
+            yield batch
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def main() -> None:
+    """Run one rank."""
+    result, text = sys.argv[1:]
+    options = json.loads(text)
+    dist.init_process_group("gloo")
+    found = run(Params.model_validate(options["params"]), options.get("target_loss"), options.get("package"))
+    if dist.get_rank() == 0:
+        Path(result).write_text(json.dumps(found))
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # Threads of torch may abort a process of torchrun that ends normally (bench/stopwatch.py).
+
+
+def run(params: Params, target_loss: float | None, package: str | None) -> dict[str, Any]:
+    """Train, and return the result."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    documents, held_out = load(params)
+    plain, model = make_model(params, CPU, world)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, betas=(0.9, 0.95))
+    batches: Any = (
+        PackageBatches(package, documents, params, rank, world)
+        if package
+        else make_batches(documents, params, rank, world)
+    )
+    _warm(model, documents, params)
+    seen, steps, loss, untimed = Seen(), 0, float("inf"), [0.0, 0.0]
+    dist.barrier()
+    began = time.monotonic(), processor_seconds()
+    for _ in range(1 if target_loss is None else EPOCHS):
+        stream = seen.watch(batches)
+        try:
+            while target_loss is None or loss > target_loss:
+                optimizer.zero_grad(set_to_none=True)
+                add_gradients(model, batches, stream, params.samples_per_step, CPU)
+                optimizer.step()
+                steps += 1
+                if target_loss is not None and steps % params.held_out_every == 0:
+                    before = time.monotonic(), processor_seconds()
+                    loss = held_out_loss(plain, held_out, CPU, rank, world)
+                    untimed[0] += time.monotonic() - before[0]
+                    untimed[1] += processor_seconds() - before[1]
+        except StopIteration:
+            continue
+        break
+    dist.barrier()
+    spent = time.monotonic() - began[0] - untimed[0], processor_seconds() - began[1] - untimed[1]
+    if target_loss is None:
+        loss = held_out_loss(plain, held_out, CPU, rank, world)
+    return _result(seen, spent, steps, loss)
+
+
+def _warm(model: torch.nn.Module, documents: Documents, params: Params) -> None:
+    """Run two passes over the longest document, so that no arm's time has the first use of memory."""
+    longest = max(range(len(documents)), key=documents.lengths().__getitem__)
+    sample = documents[longest]
+    batch = {name: sample[name][None, : params.longest] for name in ("input_ids", "labels")}
+    for _ in range(2):
+        mean_loss(model, batch, CPU).backward()  # type: ignore[no-untyped-call]
+        model.zero_grad(set_to_none=True)
+
+
+def _result(seen: Seen, spent: tuple[float, float], steps: int, loss: float) -> dict[str, Any]:
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, (seen, spent))
+    numbers = sorted(number for one, _ in gathered for number in one.numbers)
+    padded = sum(one.padded for one, _ in gathered)
+    tokens = sum(one.tokens for one, _ in gathered)
+    return {
+        "seconds": max(one[0] for _, one in gathered),
+        "processor_seconds": sum(one[1] for _, one in gathered),
+        "samples": hashlib.sha256(json.dumps(numbers).encode()).hexdigest(),
+        "count": len(numbers),
+        "distinct": len(set(numbers)),
+        "batches": seen.batches,
+        "unequal": len({one.batches for one, _ in gathered}) - 1,
+        "steps": steps,
+        "padding": 1 - tokens / padded,
+        "tokens": tokens,
+        "loss": loss,
+    }
+
+
+if __name__ == "__main__":
+    main()
