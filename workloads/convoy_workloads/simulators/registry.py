@@ -7,6 +7,7 @@ from convoy_workloads.simulators import (
     astrasim,
     autoscaling,
     dag_scheduling,
+    load_store,
     recovery,
     spot,
     spotlight,
@@ -21,4 +22,5 @@ SIMULATORS: tuple[Simulator, ...] = (
     spot.SIMULATOR,
     spotlight.SIMULATOR,
     astrasim.SIMULATOR,
+    load_store.SIMULATOR,
 )  # fmt: skip
