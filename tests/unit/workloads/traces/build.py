@@ -50,7 +50,9 @@ def _message(
 
 def node(kind: NodeType, id: int, deps: tuple[int, ...] = (), duration: int = 10, **attributes: Any) -> Node:
     """Return a node of any type."""
+    start = attributes.pop("start", 0)
     made = Node(id=id, name=f"node {id}", type=int(kind), data_deps=deps, duration_micros=duration)
+    made.start_time_micros = start
     set_attributes(made, **attributes)
     return made
 

@@ -153,6 +153,28 @@ def test_the_order_of_the_ranks_clocks_does_not_matter() -> None:
     assert replay_together(job_of(shifted)).span == replay_together(job_of(traces)).span
 
 
+def test_clocks_that_agree_are_kept_although_a_rank_ends_later() -> None:
+    traces = timed([step(0, 10, (40, 60), 20), step(1, 30, (40, 60), 25), step(2, 30, (40, 60), 25)])
+    for node in filter(is_communication, traces[1].nodes):
+        node.duration_micros += 3
+    assert job_of(traces).offsets == (0, 0, 0)
+    # A clock that is fast by more than a collective lasts is set by the ends.
+    for node in traces[2].nodes:
+        node.start_time_micros += 500
+    assert job_of(traces).offsets == (0, -3, -500)
+
+
+def test_clocks_of_ranks_that_share_no_group_with_the_first() -> None:
+    traces = [
+        trace(collective(1, group="a", start=0), rank=0),
+        trace(collective(1, group="a", start=700), collective(2, group="b", deps=(1,), start=900), rank=1),
+        trace(collective(2, group="b", start=100), rank=2),
+    ]
+    for one in traces[:2]:
+        set_attributes(one.metadata, process_groups='{"a": [0, 1], "b": [1, 2]}')
+    assert job_of(traces).offsets == (0, -700, 100)
+
+
 def test_a_message_begins_when_both_ends_are_there() -> None:
     traces = [
         trace(comp(1, duration=10), send(2, 0, 1, size=60, deps=(1,)), rank=0),

@@ -27,6 +27,9 @@ _ALL_END_TOGETHER = frozenset({
 })  # fmt: skip
 """Collectives that end on all ranks at about the same time, because each rank needs data of all others."""
 
+_RESOLUTION_US = 1
+"""Resolution of recorded times."""
+
 Place = tuple[int, int]
 """A node: the number of the trace in the job, and the place of the node in that trace."""
 
@@ -80,7 +83,8 @@ class Job:
 
 
 def job_of(traces: Sequence[Trace], offsets: Sequence[float] | None = None) -> Job:
-    """Return the job of these traces. Without `offsets`, the clocks are aligned by the ends of collectives.
+    """Return the job of these traces. Without `offsets`, clocks that disagree are aligned by the ends of
+    collectives.
 
     A rank without a trace is left out: the others do not wait for it. Raises InvalidTrace if the ranks
     disagree on their communications.
@@ -123,22 +127,29 @@ def _transfers(traces: Sequence[Trace]) -> Iterator[Transfer]:
 
 
 def _align(traces: Sequence[Trace], transfers: Sequence[Transfer]) -> list[float]:
-    """Return what to add to each clock, so that collectives end on all ranks at the same time (median).
+    """Return what to add to each clock.
 
-    A rank that shares no such collective with those before it keeps its clock.
+    Nothing, if the clocks agree: no rank ends a collective before another one has begun it. Otherwise
+    collectives end on all ranks at the same time (median). A rank that shares no such collective with those
+    before it keeps its clock.
     """
 
-    def end(place: Place) -> int:
+    def times(place: Place) -> tuple[int, int]:
         node = traces[place[0]].nodes[place[1]]
-        return node.start_time_micros + node.duration_micros
+        return node.start_time_micros, node.start_time_micros + node.duration_micros
 
     offsets = [0.0] * len(traces)
-    differences = defaultdict[int, list[float]](list)
+    differences = defaultdict[int, list[tuple[int, int]]](list)
+    agree = True
     for transfer in transfers:
         if transfer.together:
+            starts, ends = zip(*map(times, transfer.members), strict=True)
+            agree = agree and max(starts) <= min(ends) + _RESOLUTION_US
             first, *others = transfer.members
             for one in others:
-                differences[one[0]].append(end(first) + offsets[first[0]] - end(one))
+                differences[one[0]].append((first[0], times(first)[1] - times(one)[1]))
+    if agree:
+        return offsets
     for number, found in sorted(differences.items()):
-        offsets[number] = statistics.median(found)
+        offsets[number] = statistics.median(offsets[first] + later for first, later in found)
     return offsets
