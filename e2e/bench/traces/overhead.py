@@ -14,6 +14,7 @@ from pathlib import Path
 
 from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.traces.record import record
+from e2e.bench.traces.operator_cost import operator_costs
 from e2e.bench.traces.rank import NONE, OFF, ON, SLOWED, SLOWED_BY
 from e2e.bench.traces.shape import Shape
 from e2e.bench.traces.training import Run, run_training
@@ -33,6 +34,8 @@ CALLS = 20_000
 def add(found: Figures) -> None:
     """Add the figures."""
     add_rows(found, run_training(SHAPE, ROUND * ROUNDS, STEPS))
+    for cost in operator_costs():
+        found.add(Metric("recorder on: processor time for an operator", "us"), cost)
 
 
 def add_rows(found: Figures, run: Run) -> None:

@@ -20,6 +20,7 @@ from e2e.bench.traces.network import INTERFACE, network
 from e2e.bench.traces.rank import Report, Settings
 from e2e.bench.traces.shape import Shape
 
+ROOT = Path(__file__).parents[3]
 DEADLINE_SECONDS = 600.0
 
 
@@ -89,7 +90,7 @@ def _run_ranks(settings: Settings, prefixes: Sequence[Sequence[str]], folder: Pa
             log = stack.enter_context((folder / f"log.{rank}").open("wb"))
             command = [*prefix, sys.executable, "-m", "e2e.bench.traces.rank", str(rank), settings.as_json()]
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
