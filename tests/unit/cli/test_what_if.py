@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from convoy.cli import what_if
 from convoy.cli.__main__ import app
 
+from .infrastructures import BLUEPRINTS
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "what-if" / "data-parallel.json"
 ORACLE = Path(__file__).parents[1] / "controllers" / "astrasim" / "oracle.json"
 
@@ -93,6 +95,70 @@ def test_a_file_must_exist_and_must_not_be_too_large(tmp_path: Path, monkeypatch
     large = tmp_path / "large.json"
     large.write_text(" " * ((1 << 20) + 1))
     assert f"error: {large}: is larger than 1 MiB" in invoke("--oracle", str(large))[1]
+
+
+def infra(folder: Path) -> Path:
+    """Return an InfraGraph file of three servers at one switch. Only the cables have a bandwidth."""
+    file = folder / "infra.yaml"
+    file.write_text(BLUEPRINTS["single tier"]().serialize("yaml"))
+    return file
+
+
+LINKS = [f"--link={name}=50,100" for name in ("pcie", "fabric", "nvlink", "ic")]
+STEP: Any = {
+    "backend": "fairShare",
+    "system": {"preferred-dataset-splits": 1, "local-mem-bw": 50, "all-reduce-implementation": ["ring"]},
+    "workload": {"all_ranks": [{"id": 1, "type": "coll", "comm_type": "all_reduce", "comm_size": 1 << 20}]},
+}
+
+
+def test_a_step_runs_on_an_infragraph_and_its_busiest_link_is_named(tmp_path: Path) -> None:
+    arguments = ["-", "--infra", str(infra(tmp_path)), *LINKS]
+    code, output = invoke(*arguments, stdin=json.dumps(STEP))
+    assert code == 0 and "\n11 " in output, output
+    assert "links without a latency, simulated with 0 ns: switch-link" in output
+    assert "Busiest link: server." in output
+    code, output = invoke(*arguments, "-o", "json", stdin=json.dumps(STEP))
+    found = json.loads(output[output.index("{") :])
+    assert code == 0 and found["bottleneckLink"] == found["links"][0] and len(found["links"]) == 8
+    assert 0 < found["links"][-1]["utilisation"] <= found["bottleneckLink"]["utilisation"] < 1
+
+
+def test_an_infragraph_can_have_logical_dimensions(tmp_path: Path) -> None:
+    arguments = ["-", "--infra", str(infra(tmp_path)), *LINKS]
+    two = {**STEP, "system": {**STEP["system"], "all-reduce-implementation": ["ring", "ring"]}}
+    code, output = invoke(*arguments, stdin=json.dumps({**two, "network": {"dimensions": [4, 3]}}))
+    assert code == 0, output
+    code, output = invoke(*arguments, stdin=json.dumps(two))
+    assert code == 1 and "has 2 implementations, but the network has 1 dimensions" in output
+    code, output = invoke(*arguments, stdin=json.dumps({**STEP, "npus": 8}))
+    assert code == 1 and "-: npus: must be 12, the number of ranks of the network" in output
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ([], "infrastructure.links: no bandwidth in bits or bytes per second: fabric, ic, nvlink, pcie;"),
+        (["--link=pcie"], "--link pcie: must be NAME=GBPS or NAME=GBPS,NS"),
+        (["--link=pcie=a"], "--link pcie=a: must be NAME=GBPS or NAME=GBPS,NS"),
+        (["--link=pcie=0"], "--link pcie: must be above 0, is 0.0"),
+        (["--link=pcie=nan"], "--link pcie: must be at most"),
+        (["--link=pcie=1,-1"], "--link pcie: must be at least 0, is -1.0"),
+        ([*LINKS, "--link=wire=1"], "infrastructure.links: no edge uses a link 'wire'"),
+    ],
+)
+def test_settings_of_links_must_be_complete_and_valid(links: list[str], message: str, tmp_path: Path) -> None:
+    code, output = invoke("-", "--infra", str(infra(tmp_path)), *links, stdin=json.dumps(STEP))
+    assert code == 1 and message in output, output
+
+
+def test_an_infragraph_needs_a_step() -> None:
+    for arguments, message in (
+        (["--oracle", "a.json", "--infra", "b.yaml"], "--infra needs FILE"),
+        (["a.json", "--link", "pcie=1"], "--link needs --infra FILE"),
+    ):
+        code, output = invoke(*arguments)
+        assert code == 1 and f"error: {message}" in output
 
 
 def test_exactly_one_file_is_needed() -> None:

@@ -16,7 +16,9 @@ from convoy.cli import load_store, table
 from convoy.cli.cluster import Failure
 from convoy.cli.output import Output
 from convoy.cli.sources import STDIN
+from convoy.cli.topology.network import read_network
 from convoy_controllers.astrasim.loadstore.parsing import MEMBER as LOAD_STORE
+from convoy_controllers.astrasim.network.fabrics.fabric import Fabric
 from convoy_controllers.astrasim.oracle import Case, cases, differences, play
 from convoy_controllers.astrasim.parsing.fields import InvalidInput
 from convoy_controllers.astrasim.parsing.simulation import simulation
@@ -35,6 +37,17 @@ def what_if(
         Path | None,
         typer.Option(metavar="FILE", help="Play the cases in this file and print each one that differs."),
     ] = None,
+    infra: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Use the network of this InfraGraph file in place of FILE's own."),
+    ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=GBPS[,NS]",
+            help="Bandwidth and latency of the links with this name in the InfraGraph file. Repeatable.",
+        ),
+    ] = None,
     events: Annotated[
         int, typer.Option(min=1, help="Events after which a simulation ends with a finding.")
     ] = EVENTS,
@@ -47,27 +60,33 @@ def what_if(
     """
     if (file is None) == (oracle is None):
         raise Failure("what-if needs either FILE or --oracle FILE")
+    if infra is None and link:
+        raise Failure("--link needs --infra FILE")
+    if infra is not None and file is None:
+        raise Failure("--infra needs FILE, a simulation")
     if oracle is not None:
         compare(oracle, events, output)
     elif file is not None:
-        predict(file, events, output)
+        predict(file, events, output, None if infra is None else read_network(infra, link or []))
 
 
-def predict(file: Path, events: int, output: Output) -> None:
-    """Print the figures of what a file describes."""
+def predict(file: Path, events: int, output: Output, fabric: Fabric | None = None) -> None:
+    """Print the figures of what a file describes, with other links if a fabric is given."""
     body = _read(file)
     members = body if isinstance(body, dict) else {}
-    form = next((form for member, form in FORMS.items() if member in members), predict_step)
+    form = next((form for member, form in FORMS.items() if member in members), None)
+    if form is not None and fabric is not None:
+        raise Failure(f"{file}: --infra is for a training step only")
     try:
-        ended = form(body, events, output)
+        ended = predict_step(body, events, output, fabric) if form is None else form(body, events, output)
     except InvalidInput as error:
         raise Failure(f"{file}: {error}") from error
     raise typer.Exit(0 if ended else 1)
 
 
-def predict_step(body: Any, events: int, output: Output) -> bool:
+def predict_step(body: Any, events: int, output: Output, fabric: Fabric | None = None) -> bool:
     """Print the figures of a training step. Return True if all ranks finish."""
-    result = run(simulation(body), events)
+    result = run(simulation(body, fabric=fabric), events)
     if output is Output.JSON:
         typer.echo(json.dumps(_as_json(result), indent=2))
     else:
@@ -134,6 +153,8 @@ def _as_json(result: Result) -> dict[str, Any]:
         "messages": result.messages,
         "messageBytes": result.message_bytes,
         "events": result.events,
+        "bottleneckLink": asdict(result.links[0]) if result.links else None,
+        "links": [asdict(one) for one in result.links],
         "ranks": [one and _rank_as_json(one) for one in result.ranks],
     }
 
@@ -157,6 +178,9 @@ def _print(result: Result) -> None:
     for first, last, cells in _rows(result):
         shown.add_row(str(first) if first == last else f"{first}-{last}", *cells)
     table.print_table(shown)
+    if result.links:
+        busiest = result.links[0]
+        typer.echo(f"Busiest link: {busiest.name}, {busiest.utilisation:.1%} of its bandwidth")
     for one in result.findings:
         typer.echo(str(one))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from convoy_controllers.astrasim.parameters import AnyNetwork, Simulation
+from convoy_controllers.astrasim.network.fabrics.fabric import Fabric
+from convoy_controllers.astrasim.parameters import Backend, GraphNetwork, Simulation
 from convoy_controllers.astrasim.parsing.fields import Field
+from convoy_controllers.astrasim.parsing.graph import logical_sizes
 from convoy_controllers.astrasim.parsing.network import network
 from convoy_controllers.astrasim.parsing.system import options, system
 from convoy_controllers.astrasim.parsing.workload import communication_groups, workload
@@ -28,14 +29,14 @@ FIELDS = frozenset(
 )
 
 
-def simulation(body: Any, path: str = "", other: Callable[[Field], AnyNetwork] | None = None) -> Simulation:
+def simulation(body: Any, path: str = "", fabric: Fabric | None = None) -> Simulation:
     """Return a simulation. Raises InvalidInput with the path of the first invalid field.
 
-    `other`: returns a network in place of the one in the body. It gets the field of the backend.
+    `fabric`: links in place of those in the body. Of the body's network only `dimensions` then counts.
     """
     field = Field(body, path)
     field.only(FIELDS)
-    found = network(field["network"], field["backend"]) if other is None else other(field["backend"])
+    found = network(field["network"], field["backend"]) if fabric is None else _on(fabric, field)
     if field.has("npus") and field["npus"].whole() != found.ranks:
         raise field["npus"].error(f"must be {found.ranks}, the number of ranks of the network")
     given = field["options"] if field.has("options") else Field({}, f"{path}.options")
@@ -46,3 +47,9 @@ def simulation(body: Any, path: str = "", other: Callable[[Field], AnyNetwork] |
         workload(field["workload"], groups, found.ranks),
         options(given),
     )
+
+
+def _on(fabric: Fabric, field: Field) -> GraphNetwork:
+    network_field = field["network"] if field.has("network") else Field({}, f"{field.path}.network")
+    sizes = logical_sizes(network_field, fabric.ranks)
+    return GraphNetwork(field["backend"].choice(Backend), fabric, sizes)
