@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 from convoy_workloads.engines.odb.package_batches import REQUIREMENT
+from convoy_workloads.engines.prelort.flower import REQUIREMENTS
 from e2e.cluster import files
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.run import run
 
-PACKAGES = {"odb": REQUIREMENT}
-"""Pip requirement of the package that implements an engine's method, by name of the engine."""
+PACKAGES = {"odb": REQUIREMENT, "prelort": REQUIREMENTS}
+"""Pip requirements, between spaces, of the packages to compare an engine with, by name of the engine."""
 _SECONDS = 300.0
 
 
@@ -27,7 +28,9 @@ def installed(name: str) -> Path | None:
             if not folder.exists():
                 with files.building(folder) as temporary:
                     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                    run([*pip, "--no-deps", "--target", temporary, PACKAGES[name]], deadline=_SECONDS)
+                    run(
+                        [*pip, "--no-deps", "--target", temporary, *PACKAGES[name].split()], deadline=_SECONDS
+                    )
     except ClusterError as error:
         print(f"{PACKAGES[name]} cannot be installed: {error}", file=sys.stderr)
         return None

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from convoy_workloads.bench.figures import Figures
 from convoy_workloads.engines.casgd import rows as casgd
 from convoy_workloads.engines.odb import rows as odb
+from convoy_workloads.engines.prelort import rows as prelort
 from e2e.bench.engines_training.packages import installed
 
 PARTS: Mapping[str, Callable[[Figures], None]] = {
     "odb": lambda found: found.merge(odb.figures(installed("odb"))),
     "casgd": lambda found: found.merge(casgd.figures()),
+    "prelort": lambda found: found.merge(prelort.figures(installed("prelort"))),
 }
 """Functions that measure an engine and add its figures, by name of the engine."""

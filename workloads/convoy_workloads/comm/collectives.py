@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -55,6 +56,27 @@ class Collectives:
         total = torch.tensor(values, dtype=torch.float64)
         self.all_reduce(total)
         return [float(one) / self.world for one in total]
+
+    def gather_bytes(self, own: Sequence[bytes]) -> list[bytes]:
+        """Return the messages of all ranks, in the order of the ranks. The numbers of messages may differ."""
+        if self.world == 1:
+            return list(own)
+        counts = torch.zeros(2, self.world, dtype=torch.int64)
+        counts[:, self.rank] = torch.tensor([len(own), sum(map(len, own))])
+        self.all_reduce(counts)
+        messages, total = (one.tolist() for one in counts)
+        sizes = torch.zeros(sum(messages), dtype=torch.int64)
+        first = sum(messages[: self.rank])
+        sizes[first : first + len(own)] = torch.tensor([len(one) for one in own], dtype=torch.int64)
+        self.all_reduce(sizes)
+        data = torch.zeros(sum(total), dtype=torch.uint8)
+        start, mine = sum(total[: self.rank]), b"".join(own)
+        if mine:
+            data[start : start + len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        self.all_reduce(data)
+        ends = [0, *accumulate(sizes.tolist())]
+        whole = data.numpy().tobytes()
+        return [whole[one:other] for one, other in pairwise(ends)]
 
 
 def of_group(group: Any = None) -> Collectives:

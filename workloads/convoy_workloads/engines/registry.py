@@ -16,6 +16,7 @@ from convoy_workloads.engines import (
     load,
     odb,
     orchestration,
+    prelort,
     sklearn,
     spotlight,
 )
@@ -25,6 +26,7 @@ ENGINES: tuple[EngineEntry, ...] = (
     gpt.ENGINE,
     casgd.ENGINE,
     odb.ENGINE,
+    prelort.ENGINE,
     lm.ENGINE,
     fmplex.ENGINE,
     sklearn.ENGINE,

@@ -1,0 +1,57 @@
+"""Measures PreLort against the rules that other federations of adapters use, with the same clients and
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from convoy_workloads.bench.arms import Arm, Arms, function
+from convoy_workloads.bench.comparison import Bench, Equality, Measure
+from convoy_workloads.engines.prelort import ENGINE, comparison
+
+DIGITS: dict[str, Any] = {"steps": 25, "local_steps": 12}
+"""Parameters at which zero-padding has the accuracy of the published design's measurement, 0.81."""
+
+
+def arms(options: Mapping[str, Any]) -> Arms:
+    """Return the arms: PreLort, the baselines, and zero-padding again as the negative control."""
+
+    def arm(name: str, rule: str, nested: bool = False) -> Arm:
+        params = {**options["params"], "aggregation": rule, "nested": nested}
+        return function(name, comparison.mean_scores, {"params": params, "seeds": options["seeds"]})
+
+    return Arms(
+        arm("prelort", "segment", nested=True),
+        (arm("zero-padding", "zeropad"), arm("replication", "replicate"), arm("truncation", "truncate")),
+        arm("zero-padding again", "zeropad"),
+    )
+
+
+def measures(options: Mapping[str, Any]) -> list[Measure]:
+    """Return the measures: accuracy with the largest and the smallest rank."""
+    ranks = options["params"].get("ranks", [2, 4, 8, 16])
+
+    def measure(rank: int, which: str) -> Measure:
+        return Measure(
+            name=f"accuracy with the {which} rank",
+            unit="ratio",
+            value_of=lambda trial: trial.result[f"accuracy, rank {rank}"],
+            higher_is_better=True,
+            target=1.0,
+        )
+
+    return [measure(ranks[-1], "largest"), measure(ranks[0], "smallest")]
+
+
+BENCH = Bench(
+    sizes={
+        "small": {"params": dict(ENGINE.small), "seeds": [1]},
+        "full": {"params": DIGITS, "seeds": [1, 2, 3, 4, 5]},
+    },
+    arms=arms,
+    measures=measures,
+    equal=(Equality(key="bytes up", name="bytes of the clients' messages"),),
+    rounds=5,
+)

@@ -1,0 +1,130 @@
+"""The rows of prelort in docs/bench/engines_training.json."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from convoy_workloads.bench.figures import Figures, Metric
+from convoy_workloads.engines.prelort import flower
+from convoy_workloads.engines.prelort.bench import DIGITS
+from convoy_workloads.engines.prelort.comparison import play
+from convoy_workloads.engines.prelort.params import Params
+from convoy_workloads.study.paired_runs import Results, paired_gain, run_paired
+
+PRELORT, ZEROPAD, FLOWER = "prelort", "zero-padding", "Flower's FedAvg, zero-padded"
+SEEDS = 8
+TEXT: dict[str, Any] = {
+    "task": "text",
+    "steps": 8,
+    "batch": 8,
+    "lr": 0.003,
+    "pretrain_steps": 300,
+}
+TEXT_SEEDS = 5
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    PRELORT: {"aggregation": "segment", "nested": True},
+    ZEROPAD: {"aggregation": "zeropad", "nested": False},
+    "replication": {"aggregation": "replicate", "nested": False},
+    "truncation": {"aggregation": "truncate", "nested": False},
+    "mean of products, SVD": {"aggregation": "product", "nested": False},
+    "segments without nesting": {"aggregation": "segment", "nested": False},
+    "nesting with zero-padding": {"aggregation": "zeropad", "nested": True},
+}
+GAINS = {16: 0.063, 2: 0.030}
+"""Gains of accuracy over zero-padding, by rank, that the design of this engine measured."""
+
+
+def figures(package: Path | None, rounds: int = SEEDS) -> Figures:
+    """Measure all rows. `package`: folder of Flower, if it can be installed. `rounds`: number of seeds of the
+    digits.
+    """
+    if package is not None:
+        sys.path.append(str(package))
+    found = Figures()
+    digits = _results({**DIGITS}, ARMS, range(1, rounds + 1))
+    _values(found, "digits", digits, ["accuracy, rank {}"], (2, 4, 8, 16))
+    for rank, wanted in GAINS.items():
+        for name in digits:
+            if name != PRELORT:
+                _gain(
+                    found,
+                    "digits",
+                    digits,
+                    name,
+                    f"accuracy, rank {rank}",
+                    wanted if name == ZEROPAD else None,
+                )
+    again = _results({**DIGITS}, {ZEROPAD: ARMS[ZEROPAD]}, range(1, rounds + 1))
+    control = paired_gain(again[ZEROPAD]["accuracy, rank 16"], digits[ZEROPAD]["accuracy, rank 16"])
+    found.add(Metric("prelort, digits: negative control, zero-padding again", "ratio", 0.0), control.mean)
+    _bytes(found, digits)
+    text_arms = {name: one for name, one in ARMS.items() if "nest" not in name}
+    text = _results(TEXT, text_arms, range(1, min(rounds, TEXT_SEEDS) + 1))
+    _values(found, "text", text, ["perplexity, rank {}", "ROUGE-L, rank {}"], (2, 16))
+    for rank in (2, 16):
+        for name in text:
+            if name != PRELORT:
+                target = 0.0 if name == ZEROPAD else None
+                _gain(found, "text", text, name, f"perplexity, rank {rank}", target, lower=True)
+                _gain(found, "text", text, name, f"ROUGE-L, rank {rank}", None)
+    if not flower.installed():
+        why = "the package flwr cannot be installed"
+        found.add_unmeasured(Metric(f"prelort, digits: {FLOWER}, accuracy, rank 16", "ratio"), why)
+    return found
+
+
+def _results(
+    params: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]
+) -> Results:
+    def arm(changed: Mapping[str, Any], server: Any = None) -> Any:
+        return lambda seed: play(Params.model_validate({**params, **changed, "seed": seed}), server)
+
+    made = {name: arm(changed) for name, changed in arms.items()}
+    if flower.installed() and len(arms) > 1:
+        made[FLOWER] = arm(arms[ZEROPAD], flower.fedavg)
+    return run_paired(made, seeds)
+
+
+def _values(found: Figures, task: str, results: Results, names: Sequence[str], ranks: Sequence[int]) -> None:
+    for name, figures_of in results.items():
+        for figure in names:
+            for rank in ranks:
+                unit = "" if figure.startswith("perplexity") else "ratio"
+                metric = Metric(f"prelort, {task}: {name}, {figure.format(rank)}", unit)
+                for value in figures_of[figure.format(rank)]:
+                    found.add(metric, value)
+
+
+def _gain(
+    found: Figures,
+    task: str,
+    results: Results,
+    other: str,
+    figure: str,
+    target: float | None,
+    lower: bool = False,
+) -> None:
+    ours, theirs = results[PRELORT][figure], results[other][figure]
+    gain = paired_gain(theirs, ours) if lower else paired_gain(ours, theirs)
+    kind = "less" if lower else "more"
+    metric = Metric(
+        f"prelort, {task}: {kind} {figure}, than {other}",
+        "" if lower else "ratio",
+        target,
+        higher_is_better=True,
+        spread=f"{gain}, {len(ours)} seeds",
+    )
+    found.add(metric, gain.mean)
+
+
+def _bytes(found: Figures, results: Results) -> None:
+    for direction in ("up", "down"):
+        for name in (PRELORT, ZEROPAD):
+            metric = Metric(f"prelort, digits: bytes {direction}, {name}", "bytes")
+            found.add(metric, results[name][f"bytes {direction}"][0])
+    full = results[PRELORT]["bytes down"][0] * 8 * 16 / sum(Params().clients)
+    metric = Metric("prelort, digits: bytes down, if all clients had rank 16", "bytes", kind="simulated")
+    found.add(metric, full)

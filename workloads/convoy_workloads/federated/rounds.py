@@ -1,0 +1,123 @@
+"""One round of the server: it collects the clients' messages until all are there, or the time is over.
+
+A message that cannot be used is quarantined: it is counted with its reason and changes nothing. A client
+without a usable message has vanished. The round counts if a quorum of the clients has sent a usable one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from convoy_workloads.federated.levels import Factors, Levels
+from convoy_workloads.federated.update import Update, UpdateError, from_bytes
+
+REASONS = (
+    "undecodable",
+    "unknown client",
+    "other round",
+    "duplicate",
+    "unknown rank",
+    "wrong shape",
+    "no samples",
+    "not finite",
+)
+MAX_MESSAGES = 10_000
+"""Maximum number of messages of a round. Later ones are not read."""
+
+
+@dataclass
+class Outcome:
+    """The messages of a round."""
+
+    quorum: int
+    """Number of usable messages that the round needs."""
+    updates: list[Update] = field(default_factory=list)
+    quarantined: list[tuple[str, str]] = field(default_factory=list)
+    """Client, if known, and reason of each message that cannot be used."""
+    vanished: list[str] = field(default_factory=list)
+    """Clients without a usable message."""
+    received_bytes: int = 0
+
+    @property
+    def quorate(self) -> bool:
+        """Return True if the round counts."""
+        return len(self.updates) >= self.quorum
+
+
+def collect(
+    receive: Callable[[float], bytes | None],
+    *,
+    number: int,
+    clients: Mapping[str, int],
+    levels: Levels,
+    shapes: Factors,
+    quorum: float = 0.6,
+    timeout: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Collect the messages of round `number`.
+
+    `receive`: returns the next message, or None if there is none within the given seconds. `clients`: the
+    ranks of the clients that were asked, by name. `shapes`: the server's adapters. `quorum`: share of these
+    clients.
+    """
+    outcome = Outcome(max(1, math.ceil(quorum * len(clients))))
+    waiting, answered, deadline = set(clients), set[str](), clock() + timeout
+    for _ in range(MAX_MESSAGES):
+        left = deadline - clock()
+        if not waiting or left <= 0:
+            break
+        message = receive(left)
+        if message is None:
+            break
+        outcome.received_bytes += len(message)
+        update, name, reason = _judge(message, number, clients, levels, shapes)
+        if update is not None and name in answered:
+            update, reason = None, "duplicate"
+        if update is None:
+            outcome.quarantined.append((name, reason))
+        else:
+            answered.add(name)
+            outcome.updates.append(update)
+        waiting.discard(name)
+    outcome.vanished = sorted(set(clients) - answered)
+    return outcome
+
+
+def _judge(
+    message: bytes, number: int, clients: Mapping[str, int], levels: Levels, shapes: Factors
+) -> tuple[Update | None, str, str]:
+    """Return the update if it can be used, the client, and the reason if it cannot."""
+    try:
+        update = from_bytes(message)
+    except UpdateError:
+        return None, "", "undecodable"
+    reason = ""
+    if update.client not in clients:
+        reason = "unknown client"
+    elif update.round != number:
+        reason = "other round"
+    elif update.rank not in levels.ranks or update.rank != clients[update.client]:
+        reason = "unknown rank"
+    elif not _fits(update, shapes):
+        reason = "wrong shape"
+    elif update.samples < 1:
+        reason = "no samples"
+    elif not all(bool(torch.isfinite(one).all()) for pair in update.factors.values() for one in pair):
+        reason = "not finite"
+    return (None if reason else update), update.client, reason
+
+
+def _fits(update: Update, shapes: Factors) -> bool:
+    if update.factors.keys() != shapes.keys():
+        return False
+    return all(
+        a.shape == (update.rank, shapes[name][0].shape[1])
+        and b.shape == (shapes[name][1].shape[0], update.rank)
+        for name, (a, b) in update.factors.items()
+    )
