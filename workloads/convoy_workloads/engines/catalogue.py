@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def engine(entry: EngineEntry) -> Engine:
                 "command": ["python", "-m", f"{entry.package}.engine"],
                 "roleKind": entry.role_kind,
                 "paramsSchema": schema,
-                "metrics": [asdict(metric) for metric in entry.metrics],
+                "metrics": [{"name": one.name, "unit": one.unit, "help": one.help} for one in entry.metrics],
             },
         }
     )

@@ -23,6 +23,8 @@ class Metric:
     unit: str = ""
     """Base unit, such as `seconds`, `bytes` or `ratio`; empty for a plain count."""
     help: str = ""
+    always: bool = True
+    """False if the engine reports it with some parameters only."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -239,3 +239,9 @@ def test_malformed_metadata_of_a_safetensors_file_is_named(name: str, value: str
 def test_another_number_of_heads_is_refused_by_the_training() -> None:
     with pytest.raises(DataError, match=r"has 4 attention heads, but params\.heads is 2"):
         Shape(2).load_state_dict(Shape(4).state_dict())
+
+
+def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:
+    save(GPT(context=16, layers=1, width=12, heads=3, experts=4), tmp_path)
+    with pytest.raises(ModelError, match="mixture of experts, but this engine serves dense models only"):
+        load(tmp_path)

@@ -22,5 +22,13 @@ ENGINE = EngineEntry(
         "data_megabytes": 0.3,
         "sample_bytes": 0,
     },
-    metrics=(Metric("held_out_loss", "nats", "Mean loss per byte on files that the model never trains on."),),
+    metrics=(
+        Metric("held_out_loss", "nats", "Mean loss per byte on files that the model never trains on."),
+        Metric(
+            "expert_imbalance",
+            "ratio",
+            "With experts: tokens of the busiest expert over the mean, in the worst block of rank 0.",
+            always=False,
+        ),
+    ),
 )

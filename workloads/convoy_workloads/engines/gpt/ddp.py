@@ -29,6 +29,8 @@ def main() -> None:
     be_deterministic(device)
     corpus = data.load(int(params.data_megabytes * 1e6))
     torch.manual_seed(params.seed)
+    if params.experts:
+        raise SystemExit("experts: this baseline trains dense models only")
     model = DistributedDataParallel(GPT(params.context, params.layers, params.width, params.heads).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, betas=(0.9, 0.95))
     for step in range(1, params.steps + 1):

@@ -34,7 +34,8 @@ def train(job: convoy.Job[Params]) -> None:
     be_deterministic(job.device)
     corpus = data.load(int(params.data_megabytes * 1e6))
     torch.manual_seed(params.seed)
-    plain = GPT(params.context, params.layers, params.width, params.heads).to(job.device)
+    experts = (params.experts, params.top_k)
+    plain = GPT(params.context, params.layers, params.width, params.heads, *experts).to(job.device)
     model: nn.Module = plain if job.world == 1 else DistributedDataParallel(plain)
     optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, betas=(0.9, 0.95))
 
@@ -46,19 +47,22 @@ def train(job: convoy.Job[Params]) -> None:
         logits = model(inputs.to(job.device))
         return F.cross_entropy(logits.flatten(0, 1), targets.to(job.device).flatten())
 
-    def warm() -> None:
-        loss_of(0).backward()  # type: ignore[no-untyped-call]
+    def objective(loss: torch.Tensor) -> torch.Tensor:
+        return loss + params.balance_weight * penalty(plain) if params.experts else loss
 
-    shape = Shape(params.heads)
+    def warm() -> None:
+        objective(loss_of(0)).backward()  # type: ignore[no-untyped-call]
+
+    shape = Shape(params.heads, params.top_k if params.experts else 0)
     job.restore(model=model, optimizer=optimizer, extra={"shape": shape}, warm=warm)
     for step in job.steps(params.steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, params)
         loss = loss_of(step)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        objective(loss).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        metrics = {}
+        metrics = {"expert_imbalance": imbalance(plain)} if params.experts else {}
         if step % params.held_out_every == 0 or step == params.steps:
             metrics["held_out_loss"] = measure(job, plain, corpus)
         job.report(step, loss=loss.item(), samples=params.batch * job.world, metrics=metrics)
@@ -72,6 +76,16 @@ def train(job: convoy.Job[Params]) -> None:
         generator = torch.Generator().manual_seed(params.seed)
         text = plain.write(b"def ", params.sample_bytes, generator).decode("utf-8", "replace")
         print(f"--- the model writes ---\ndef {text}\n---", flush=True)
+
+
+def penalty(model: GPT) -> torch.Tensor:
+    """Return the mean penalty over the blocks, for the last forward pass."""
+    return torch.stack([layer.penalty for layer in model.expert_layers]).mean()
+
+
+def imbalance(model: GPT) -> float:
+    """Return the tokens of the busiest expert over the mean, in the worst block."""
+    return max(layer.imbalance for layer in model.expert_layers)
 
 
 @torch.no_grad()

@@ -25,6 +25,14 @@ class Params(BaseModel):
     """Size of the residual stream."""
     heads: Annotated[int, Field(ge=1, le=256)] = 4
     """Number of attention heads. It must divide `width`."""
+    experts: Annotated[int, Field(ge=0, le=256)] = 0
+    """Number of experts in each block, of which each token uses `top_k`; 0 for a dense model."""
+    top_k: Annotated[int, Field(ge=1, le=16)] = 2
+    """Number of experts that a token uses."""
+    balance_weight: Annotated[float, Field(ge=0, le=10)] = 0.01
+    """Weight of the penalty for experts with different numbers of tokens. With 0 a few experts get most
+    tokens.
+    """
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
     """Peak learning rate of AdamW, reached after `warmup` steps. Then the rate falls along a cosine to a
     tenth of the peak.
@@ -48,6 +56,8 @@ class Params(BaseModel):
     def _heads_divide_width(self) -> Params:
         if self.width % self.heads:
             raise ValueError(f"width: {self.width} must be a multiple of heads={self.heads}")
+        if self.experts and self.top_k > self.experts:
+            raise ValueError(f"top_k: {self.top_k} is more than experts={self.experts}")
         return self
 
 

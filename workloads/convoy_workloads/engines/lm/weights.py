@@ -172,6 +172,8 @@ def _from_files(path: Path, tensors: _Tensors, params: Params, renew: Callable[[
             raise ModelError(f"{path} lacks the tensor {prefix}{name} of a gpt model")
         return tensors.get(prefix + name)
 
+    if f"{prefix}blocks.0.experts.gate.weight" in tensors.names:
+        raise ModelError(f"{path} has a mixture of experts, but this engine serves dense models only")
     embedding, positions = get("tokens.weight"), get("positions.weight")
     if embedding.dim() != 2 or embedding.shape[0] != VOCABULARY:
         raise ModelError(
