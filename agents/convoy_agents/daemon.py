@@ -57,6 +57,7 @@ from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
+from convoy_agents.tracing.server import TraceServer
 from convoy_agents.traffic.buffer import TrafficBuffer
 from convoy_agents.traffic.scraper import Scraper
 from convoy_agents.wire import http, hub_pb2
@@ -133,9 +134,9 @@ class Agent:
             troubles,
             MemoryUse(self.pods.set_memory_use),
         )
+        self._traces = TraceServer(self.remotes.put_trace, self.pods.set_trace)
         self._states = states.assemble(settings.node, self.memory_manager, self.pods, peer_transfer, troubles)
-        self._telemetry = TelemetryBuffer()
-        self._traffic = TrafficBuffer()
+        self._telemetry, self._traffic = TelemetryBuffer(), TrafficBuffer()
         self._scraper = Scraper(lambda: self.pods, self._traffic.add_scraped)
         pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
@@ -217,6 +218,7 @@ class Agent:
             changed=self.pods.changed,
             advanced=self._advanced,
             memory=partial(states.serve, self._ranks, self._states.server),
+            trace=self._traces.serve,
             telemetry=self._telemetry.add,
             traffic=self._add_traffic,
             draining=self.spot.notices.report,
@@ -340,6 +342,7 @@ class Agent:
         self._models.drop_pod(uid)
         self._ranks.drop_pod(uid)
         self._states.copies.drop_pod(uid)
+        self._traces.drop_pod(uid)
         self._telemetry.drop_pod(uid)
         self._traffic.drop_pod(uid)
         self.faults.drop_pod(uid)

@@ -204,6 +204,16 @@ STALE_FOLDERS = Counter(
     registry=REGISTRY,
 )
 
+TRACES = _with_series(
+    Counter(
+        "convoy_agent_traces",
+        "Traces of ranks that were sent to a store, by result.",
+        ["result"],
+        registry=REGISTRY,
+    ),
+    ["stored", "failed"],
+)
+
 # Metrics of checkpoints.
 
 CHECKPOINT_BYTES = Gauge(

@@ -94,6 +94,24 @@ class ReplicaState:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceOrder:
+    """Steps of which ranks of a slot record a trace."""
+
+    recording: int
+    """Number of the recording."""
+    attempt: int
+    """Number of times that the recording has chosen other steps."""
+    first: int
+    count: int
+    ranks: tuple[int, ...]
+    """Global ranks of the slot that record."""
+    store: str
+    """CheckpointStore for the files."""
+    max_bytes: int
+    """Maximum bytes of the file of one rank."""
+
+
+@dataclass(frozen=True, slots=True)
 class Assign:
     """Starts the ranks of one slot in an incarnation.
 
@@ -130,6 +148,8 @@ class Assign:
     """The metrics that the agent must read; None if the program reports its requests itself, or has none."""
     replica_state: ReplicaState | None = None
     """The state of a ServingJob's replica, if this is slot 0 and the replica may save one."""
+    trace: TraceOrder | None = None
+    """The steps to record; None if no rank of the slot records."""
     key_uid: str = ""
     """Uid of the TrainingJob whose key the pod gets. All pods of the job have the same key, those of
     Independent roles too. Empty for no key.

@@ -320,6 +320,22 @@ class GuardView:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceView:
+    """The trace of one rank, as its agent reported it."""
+
+    rank: int
+    stored: bool
+    failure: str = ""
+    """Kind of the failure (hub.proto TraceReport.Failure); empty if the trace is stored."""
+    message: str = ""
+    bytes: int = 0
+    sha256: str = ""
+    nodes: int = 0
+    comm_bytes_per_step: int = 0
+    exposed_communication_ratio: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class SlotView:
     """One slot, as its agent reported it."""
 
@@ -353,6 +369,10 @@ class SlotView:
     """Addresses of the ready replicas that an activator knows in this incarnation."""
     members_incarnation: int = 0
     """Incarnation of the process group whose addresses an Independent pod knows; 0 if it knows none."""
+    trace: tuple[int, int] = (0, 0)
+    """Recording and attempt of the order for a trace that the agent has; zeros if it has none."""
+    traces: tuple[TraceView, ...] = ()
+    """The traces of that order that are stored or have failed."""
     slot_token_valid: bool = True
     """True if other agents accept the slot token. With this token the slot's agent proves that the slot is
     on its node.

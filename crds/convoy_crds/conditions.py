@@ -111,6 +111,29 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ),
     ConditionDoc(
         _JOB,
+        ConditionType.TRACE_RECORDED,
+        "The files of the newest recording are in the store. Unknown while it waits or records. Absent "
+        "without `spec.trace`. The training does not depend on it.",
+        (
+            Reasons.TRACE_ARMED,
+            Reasons.TRACE_WAITING,
+            Reasons.TRACE_RECORDING,
+            Reasons.TRACE_STORED,
+            Reasons.TRACE_RANKS_UNKNOWN,
+            Reasons.TRACE_STORE_UNKNOWN,
+            Reasons.TRACE_STORE_NOT_ALLOWED,
+            Reasons.TRACE_STEPS_PASSED,
+            Reasons.TRACE_TOO_LARGE,
+            Reasons.TRACE_NOT_STORED,
+            Reasons.TRACE_NOT_RECORDED,
+            Reasons.TRACE_MISSING,
+            Reasons.TRACE_INTERRUPTED,
+            Reasons.TRACE_JOB_ENDED,
+        ),
+        "trainingjob-trace",
+    ),
+    ConditionDoc(
+        _JOB,
         ConditionType.INDEPENDENT_READY,
         "Enough pods of the Independent roles run, and none was given up. Absent without such a role. The "
         "process group does not depend on these pods.",

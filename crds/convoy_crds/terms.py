@@ -216,6 +216,10 @@ class ConditionType:
     """
     METRICS_DROPPED = "MetricsDropped"
     """Condition of TrainingJob. Absent if Convoy keeps all metrics that the ranks report."""
+    TRACE_RECORDED = "TraceRecorded"
+    """Condition of TrainingJob: the files of its newest recording are in the store. Absent without
+    spec.trace.
+    """
     INDEPENDENT_READY = "IndependentReady"
     """Condition of TrainingJob: enough pods of its Independent roles run. Absent without such a role."""
     RESULT_REFUSED = "ResultRefused"

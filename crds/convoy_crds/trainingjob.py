@@ -26,6 +26,7 @@ from convoy_crds.template_cel import has_container, has_field
 from convoy_crds.trainingjob_checkpoint import Checkpoint
 from convoy_crds.trainingjob_independent import MAX_INDEPENDENT, MAX_ROLES, Budget, Membership
 from convoy_crds.trainingjob_status import TrainingJobStatus
+from convoy_crds.trainingjob_trace import Trace
 
 ALL_ROLES_COMPLETE = "AllRolesComplete"
 _CONTAINER = has_container("r")
@@ -217,6 +218,12 @@ class TrainingJobSpec(Model):
             ".roles",
         ),
         Rule(
+            "!has(self.trace) || has(self.trace.store) || (has(self.checkpoint) && has(self.checkpoint.tiers)"
+            " && has(self.checkpoint.tiers.remote))",
+            "traces need a CheckpointStore: set trace.store, or checkpoint.tiers.remote.store",
+            ".trace",
+        ),
+        Rule(
             "has(self.managedBy) == has(oldSelf.managedBy) && "
             "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
             "managedBy is immutable",
@@ -234,6 +241,7 @@ class TrainingJobSpec(Model):
     recovery: Recovery = Field(default_factory=Recovery)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     guard: Guard = Field(default_factory=Guard)
+    trace: Trace | None = None
     suspend: bool = False
     """True: Convoy saves a checkpoint and deletes all pods, but keeps the job. False: the job runs."""
     managed_by: Annotated[str, Field(max_length=63)] | None = None
@@ -248,6 +256,11 @@ class TrainingJobSpec(Model):
     """Number of seconds from the end of the job until Convoy deletes it. If absent, Convoy does not delete
     the job.
     """
+
+    @property
+    def trace_store(self) -> str | None:
+        """Return the name of the CheckpointStore for traces; None if the job records none."""
+        return (self.trace.store or self.checkpoint.tiers.store) if self.trace else None
 
 
 class TrainingJob(Model):

@@ -12,6 +12,7 @@ from pydantic import Field
 from convoy_crds.meta import MAX_REPLICAS, Bookkeeping, Condition, StatusModel, map_list
 from convoy_crds.metric_names import MAX_METRICS
 from convoy_crds.trainingjob_independent import MAX_RECORDS, MAX_ROLES, IndependentRecord, IndependentStatus
+from convoy_crds.trainingjob_trace import TraceRecord, TraceStatus
 
 
 class Phase(StrEnum):
@@ -331,6 +332,7 @@ class TrainingJobInternal(Bookkeeping):
     pending: PendingRecord = Field(default_factory=PendingRecord)
     restarts: RestartRecord = Field(default_factory=RestartRecord)
     goodput: GoodputRecord = Field(default_factory=GoodputRecord)
+    trace: TraceRecord = Field(default_factory=TraceRecord)
     independent_incarnation: int = 0
     """Number of the newest start of an Independent pod's program. It never decreases."""
     independent: Annotated[list[IndependentRecord], Field(max_length=MAX_RECORDS)] = Field(
@@ -375,6 +377,7 @@ class TrainingJobStatus(StatusModel):
     checkpoint: CheckpointStatus | None = None
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
     """Stragglers of this incarnation that the detector found in the newest window."""
+    trace: TraceStatus | None = None
     internal: TrainingJobInternal = Field(default_factory=TrainingJobInternal)
 
     @property

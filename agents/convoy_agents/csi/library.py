@@ -54,7 +54,7 @@ def layout(sources: Sources) -> dict[str, bytes]:
         files[f"convoy_commands/{path.name}"] = path
     for path in sorted(sources.convoy.glob("*.py")):
         files[f"convoy/{path.name}"] = path
-    for part in ("launcher", "runtime", "packing", "data", "comm", "optim", "federated"):
+    for part in ("launcher", "runtime", "traces", "packing", "data", "comm", "optim", "federated"):
         for path in sorted((sources.workloads / part).rglob("*.py")):
             files[f"convoy_workloads/{path.relative_to(sources.workloads)}"] = path
     try:

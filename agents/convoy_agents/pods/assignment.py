@@ -10,6 +10,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from convoy_agents.pods.messages import MAX_INCARNATION, MAX_RANK
+from convoy_agents.tracing import order as traces
+from convoy_agents.tracing.order import TraceOrder
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import replica_state
 
@@ -158,6 +160,8 @@ class Assignment:
     job_keyed: bool = False
     """True if the pod's file has the key of the job."""
 
+    trace: TraceOrder | None = None
+    """The steps that ranks of the pod record; None if they record nothing now."""
     scrape: Scrape | None = None
     """The metrics to read; None if the program reports its requests itself, or has none."""
     replica_state: ReplicaState | None = None
@@ -232,6 +236,7 @@ class Assignment:
             "slots": self.slots,
             "keyed": self.keyed,
             "jobKeyed": self.job_keyed,
+            **({"trace": self.trace.frame()} if self.trace else {}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -270,6 +275,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         job_key=message.job_key,
         job_keyed=bool(message.job_key),
         replica_state=_replica_state(message.replica_state) if message.HasField("replica_state") else None,
+        trace=traces.from_wire(message.trace) if message.HasField("trace") else None,
     )
     _check(assignment)
     return assignment
@@ -290,6 +296,8 @@ def from_json(data: Mapping[str, Any]) -> Assignment:
         fields["memory"] = MemoryTiers(**{**memory, **addresses, "store": store})
     if scrape := fields.get("scrape"):
         fields["scrape"] = Scrape(**scrape)
+    if order := fields.get("trace"):
+        fields["trace"] = traces.from_json(order)
     if state := fields.get("replica_state"):
         places = {name: tuple(NodeAddress(**entry) for entry in state[name]) for name in ("hosts", "holders")}
         fields["replica_state"] = ReplicaState(**{**state, **places})
@@ -350,6 +358,8 @@ def _check(assignment: Assignment) -> None:
         raise AssignmentError(f"the command has {size} bytes; the maximum is {MAX_COMMAND}")
     if assignment.scrape is not None:
         _check_scrape(assignment.scrape)
+    if assignment.trace is not None and (why := traces.problem(assignment.trace, assignment.ranks)):
+        raise AssignmentError(f"trace: {why}")
     state = assignment.replica_state
     if state is not None and replica_state.parse(state.uid) is None:
         raise AssignmentError(f"{state.uid!r} is not the uid of a replica's state")

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-MAX_CONNECTIONS = 208
-"""Maximum number of connections of one pod. 64 ranks have three connections each, and the launcher has one.
+MAX_CONNECTIONS = 272
+"""Maximum number of connections of one pod. 64 ranks have four connections each, and the launcher has one.
 The rest is for connections that are being replaced.
 """
 MAX_MEMORY_CONNECTIONS = 4
@@ -28,6 +28,12 @@ MEMORY_FRAMES_PER_SECOND = 1000.0
 MEMORY_FRAMES_BURST = 8000.0
 """Memory requests that all ranks of a pod together may send at once; their sustained rate is
 MEMORY_FRAMES_PER_SECOND. A restore needs many, because the ranks request each shard.
+"""
+TRACE_FRAMES_PER_SECOND = 1000.0
+TRACE_FRAMES_BURST = 2000.0
+"""Frames that all ranks of a pod together may send with their traces; their sustained rate is
+TRACE_FRAMES_PER_SECOND. A frame with a part of a file counts for its bytes (BYTES_PER_FRAME), so the rate is
+4 MB/s.
 """
 BYTES_PER_FRAME = 4096
 """Number of bytes that the rate limit counts as one frame. A longer frame counts as several frames."""

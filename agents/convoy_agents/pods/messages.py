@@ -53,6 +53,11 @@ class MemoryHello(RankHello):
 
 
 @dataclass(frozen=True, slots=True)
+class TraceHello(RankHello):
+    """First frame of the connection by which a rank sends its trace."""
+
+
+@dataclass(frozen=True, slots=True)
 class PortPicked:
     """The launcher of slot 0 reports a free TCP port for the rendezvous of an incarnation."""
 
@@ -140,7 +145,7 @@ class Progress:
 FromLauncher = PortPicked | RankUpdate
 
 
-def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello | MemoryHello:
+def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello:
     """Parse the first frame of a connection. Raises MessageError if the frame is not a valid hello."""
     if frame["type"] != "hello":
         raise MessageError(f"type: {show(frame['type'])} instead of a hello")
@@ -152,7 +157,9 @@ def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello | MemoryH
         return RankHello(incarnation, whole(frame, "rank", MAX_RANK))
     if role == "memory":
         return MemoryHello(incarnation, whole(frame, "rank", MAX_RANK))
-    raise MessageError(f"role: {show(role)} is not launcher, rank or memory")
+    if role == "trace":
+        return TraceHello(incarnation, whole(frame, "rank", MAX_RANK))
+    raise MessageError(f"role: {show(role)} is not launcher, rank, memory or trace")
 
 
 def parse_from_launcher(frame: Mapping[str, Any]) -> FromLauncher | None:

@@ -27,6 +27,7 @@ from convoy_agents.pods.state import (
     Shutdown,
     Urgency,
 )
+from convoy_agents.tracing.order import TraceResult
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -176,6 +177,11 @@ class Pods:
         """Record the state of the delivery of a pod's model."""
         if session := self._sessions.get(uid):
             session.dispatch(state)
+
+    def set_trace(self, uid: str, result: TraceResult) -> None:
+        """Record that the trace of one of a pod's ranks is stored or has failed."""
+        if session := self._sessions.get(uid):
+            session.dispatch(result)
 
     def set_memory_use(self, uid: str, incarnation: int, wanted: int, limit: int) -> None:
         """Record the bytes that a pod's ranks need for checkpoints, and the limit of their job."""

@@ -47,6 +47,9 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
             names = [one.node for one in kept.hosts]
             report.replica_state.CopyFrom(hub_pb2.ReplicaStateReport(hosts=names, limit=kept.limit))
         report.authority = slot_tokens.signing_key_id(state.assignment.slot_token)
+    if state.assignment and (order := state.assignment.trace) is not None:
+        report.trace_recording, report.trace_attempt = order.id
+        report.traces.extend(one.to_wire() for _, one in sorted(state.traces.items()))
     if informed == state.current:
         report.ranks.extend(_ranks(state))
         report.endpoints.extend(state.endpoints)

@@ -38,6 +38,7 @@ from convoy_agents.pods.state import (
     Shutdown,
     Urgency,
 )
+from convoy_agents.tracing.order import TraceResult
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation
 
@@ -76,7 +77,7 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return Outcome(replace(state, shutdown=event), to_launcher=frames)
         case CommitDecided():
             return _decided(state, event)
-        case CheckpointTroubles() | CheckpointUse() | ModelState():
+        case CheckpointTroubles() | CheckpointUse() | ModelState() | TraceResult():
             return _from_agent(state, event)
 
 
@@ -198,12 +199,25 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
         # The incarnation is unchanged, so the ranks keep running. Store the assignment, because other fields
         # such as a peer's address may have changed.
         known = replace(state, assignment=assignment)
+        traced = state.assignment.trace if state.assignment else None
+        to_ranks = None
+        if assignment.trace != traced:
+            known = replace(known, traces={})
+            to_ranks = known.trace_frame
         if state.connected and state.launcher_incarnation < assignment.incarnation:
             known = replace(known, launcher_incarnation=assignment.incarnation)
             return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
-        return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
+        save = assignment != state.assignment
+        return Outcome(known, save=save, to_ranks=to_ranks, urgency=Urgency.NOW)
     state = replace(
-        state, assignment=assignment, ranks={}, shutdown=None, troubles={}, memory_use=None, endpoints=()
+        state,
+        assignment=assignment,
+        ranks={},
+        shutdown=None,
+        troubles={},
+        memory_use=None,
+        traces={},
+        endpoints=(),
     )
     if not state.connected:
         return Outcome(state, save=True, urgency=Urgency.NOW)
@@ -286,7 +300,9 @@ def _set_troubles(state: PodState, event: CheckpointTroubles) -> Outcome:
     return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.BATCHED)
 
 
-def _from_agent(state: PodState, event: CheckpointTroubles | CheckpointUse | ModelState) -> Outcome:
+def _from_agent(
+    state: PodState, event: CheckpointTroubles | CheckpointUse | ModelState | TraceResult
+) -> Outcome:
     match event:
         case CheckpointTroubles():
             return _set_troubles(state, event)
@@ -294,6 +310,20 @@ def _from_agent(state: PodState, event: CheckpointTroubles | CheckpointUse | Mod
             return _set_memory_use(state, event)
         case ModelState():
             return _set_model(state, event)
+        case TraceResult():
+            return _traced(state, event)
+
+
+def _traced(state: PodState, event: TraceResult) -> Outcome:
+    """Record the trace of a rank. A stored one stays, whatever the rank says afterwards."""
+    order = state.assignment.trace if state.assignment else None
+    if event.incarnation != state.current or order is None or order.id != event.order:
+        return Outcome(state)
+    known = state.traces.get(event.rank)
+    if event.rank not in order.ranks or event == known or (known and known.stored and not event.stored):
+        return Outcome(state)
+    # Save the state, because the operator would wait in vain for a result that a restart of the agent loses.
+    return Outcome(replace(state, traces={**state.traces, event.rank: event}), save=True, urgency=Urgency.NOW)
 
 
 def _set_memory_use(state: PodState, event: CheckpointUse) -> Outcome:

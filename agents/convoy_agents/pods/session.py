@@ -25,6 +25,7 @@ from convoy_agents.pods.messages import (
     LauncherHello,
     MemoryHello,
     RankHello,
+    TraceHello,
     parse_from_launcher,
     parse_hello,
 )
@@ -41,7 +42,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of a pod's session. All of them except `memory` must return without waiting."""
+    """Callbacks of a pod's session. All of them except `memory` and `trace` must return without waiting."""
 
     save: Callable[[PodState], None]
     changed: Callable[[str, Urgency], None]
@@ -50,6 +51,8 @@ class Hooks:
     """Handles a pod that has a new assignment or has seen a later incarnation."""
     memory: Callable[[Callable[[], PodState], RankConnection], Awaitable[None]]
     """Serves the memory requests of one rank until the rank disconnects."""
+    trace: Callable[[Callable[[], PodState], RankConnection], Awaitable[None]]
+    """Takes the trace of one rank to its store until the rank disconnects."""
     telemetry: Callable[[str, int, tuple[hub_pb2.StepWindow, ...]], None]
     """Stores step windows of one rank. The arguments are the pod's uid, the incarnation and the windows."""
     traffic: Callable[[hub_pb2.PodTraffic], None]
@@ -71,10 +74,12 @@ class PodSession:
         self._launcher: Connection | None = None
         self._ranks: dict[int, Connection] = {}
         self._memories: set[Connection] = set()
+        self._traces: set[Connection] = set()
         self._open: set[Connection] = set()
         self._partial = Partial()
         self._frame_rate = limits.RateLimiter(limits.FRAMES_PER_SECOND, limits.FRAMES_BURST)
         self._memory_rate = limits.RateLimiter(limits.MEMORY_FRAMES_PER_SECOND, limits.MEMORY_FRAMES_BURST)
+        self._trace_rate = limits.RateLimiter(limits.TRACE_FRAMES_PER_SECOND, limits.TRACE_FRAMES_BURST)
         now = asyncio.get_running_loop().time()
         self._dial_limit = limits.TokenBucket(limits.DIALS_PER_SECOND, limits.DIALS_BURST, now)
         self._log_limit = limits.TokenBucket(limits.LOGS_PER_SECOND, limits.LOGS_BURST, now)
@@ -131,7 +136,7 @@ class PodSession:
                 if connection.incarnation == outcome.to_ranks["incarnation"]:
                     connection.send(outcome.to_ranks)
         if self.state.current != older.current:
-            for connection in [*self._ranks.values(), *self._memories]:
+            for connection in [*self._ranks.values(), *self._memories, *self._traces]:
                 if connection.incarnation != self.state.current:
                     connection.close()
         if self.state.assignment is not older.assignment or self.state.seen != older.seen:
@@ -190,6 +195,9 @@ class PodSession:
                 return
             if isinstance(hello, MemoryHello):
                 await self._serve_memory(connection, hello, frames)
+                return
+            if isinstance(hello, TraceHello):
+                await self._serve_trace(connection, hello, frames)
                 return
             self._join_rank(connection, hello)
             async for frame in frames:
@@ -253,6 +261,22 @@ class PodSession:
                 await self._hooks.memory(lambda: self.state, RankConnection(connection, raw, frames))
         finally:
             self._memories.discard(connection)
+
+    async def _serve_trace(
+        self, connection: Connection, hello: TraceHello, frames: AsyncIterator[dict[str, Any]]
+    ) -> None:
+        if why := self.state.rank_refusal(hello.incarnation, hello.rank):
+            raise MessageError(why)
+        for before in [one for one in self._traces if one.rank == hello.rank]:
+            before.close()
+        connection.incarnation, connection.rank = hello.incarnation, hello.rank
+        connection.rate_limiter = self._trace_rate
+        self._traces.add(connection)
+        try:
+            with connection.raw() as raw:
+                await self._hooks.trace(lambda: self.state, RankConnection(connection, raw, frames))
+        finally:
+            self._traces.discard(connection)
 
     def _disconnected(self, connection: Connection) -> None:
         if self._launcher is connection:

@@ -15,6 +15,7 @@ from convoy_agents.pods.messages import (
     Progress,
     RankUpdate,
 )
+from convoy_agents.tracing.order import TraceResult
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_crds.terms import ROLE_ACTIVATOR
@@ -141,6 +142,8 @@ class PodState:
     shutdown: Shutdown | None = None
     model: ModelState | None = None
     """The state of the delivery of the pod's model; None before the hub has ordered one."""
+    traces: Mapping[int, TraceResult] = field(default_factory=dict)
+    """The traces of the assignment's order that are stored or have failed, by rank."""
     endpoints: tuple[str, ...] = ()
     """Addresses of the ready replicas, for the ranks of an activator."""
     members: GroupMembers | None = None
@@ -152,14 +155,26 @@ class PodState:
         return {"type": "endpoints", "incarnation": self.current, "addresses": list(self.endpoints)}
 
     @property
+    def trace_frame(self) -> dict[str, Any]:
+        """Return the frame that tells the ranks which steps to record now, if any."""
+        order = self.assignment.trace if self.assignment else None
+        return {
+            "type": "trace",
+            "incarnation": self.current,
+            "order": order.frame() if order else None,
+        }
+
+    @property
     def welcome_frame(self) -> dict[str, Any] | None:
         """Return the frame for a rank that connects; None if it needs none.
 
         An activator gets one without addresses too. A restart of the agent loses the addresses, and those
         that the activator has may belong to other pods by now.
         """
-        activates = self.assignment is not None and self.assignment.role == ROLE_ACTIVATOR
-        return self.endpoints_frame if self.endpoints or activates else None
+        plan = self.assignment
+        if self.endpoints or (plan is not None and plan.role == ROLE_ACTIVATOR):
+            return self.endpoints_frame
+        return self.trace_frame if plan is not None and plan.trace else None
 
     @property
     def current(self) -> int:
@@ -263,6 +278,7 @@ Event = (
     | CheckpointTroubles
     | CheckpointUse
     | ModelState
+    | TraceResult
 )
 
 

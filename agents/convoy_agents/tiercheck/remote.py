@@ -295,6 +295,12 @@ class Remotes:
         part = call.store()
         return await call.fetch(lambda stop: do(part, stop))
 
+    async def put_trace(self, plan: Assignment, store: str, name: str, data: bytes) -> None:
+        """Write a trace of a job to its part of the store `store`, whole or not at all. Raises StoreError."""
+        call = self._open(store, JobFolder(plan.job.partition("/")[0], plan.job_uid))
+        part = call.store()
+        await call.send(lambda _: part.put_trace(name, data))
+
     async def close(self) -> None:
         """Cancel probes and close all stores, without waiting for running calls."""
         for task in self._probing.values():

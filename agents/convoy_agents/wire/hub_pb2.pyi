@@ -917,6 +917,9 @@ class PodReport(_message.Message):
     ENDPOINTS_FIELD_NUMBER: _builtins.int
     MEMBERS_INCARNATION_FIELD_NUMBER: _builtins.int
     REPLICA_STATE_FIELD_NUMBER: _builtins.int
+    TRACE_RECORDING_FIELD_NUMBER: _builtins.int
+    TRACE_ATTEMPT_FIELD_NUMBER: _builtins.int
+    TRACES_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -932,6 +935,9 @@ class PodReport(_message.Message):
     """id of the key that signed the assignment's slot token; empty without assignment"""
     members_incarnation: _builtins.int
     """of the newest GroupMembers; 0 before the first"""
+    trace_recording: _builtins.int
+    """from the assignment's TraceOrder; 0 without one"""
+    trace_attempt: _builtins.int
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankReport]:
         """the ranks of `incarnation`"""
@@ -966,6 +972,10 @@ class PodReport(_message.Message):
     def replica_state(self) -> Global___ReplicaStateReport:
         """absent without the assignment's ReplicaState"""
 
+    @_builtins.property
+    def traces(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceReport]:
+        """of that recording and attempt; one of each rank"""
+
     def __init__(
         self,
         *,
@@ -985,14 +995,103 @@ class PodReport(_message.Message):
         endpoints: _abc.Iterable[_builtins.str] | None = ...,
         members_incarnation: _builtins.int = ...,
         replica_state: Global___ReplicaStateReport | None = ...,
+        trace_recording: _builtins.int = ...,
+        trace_attempt: _builtins.int = ...,
+        traces: _abc.Iterable[Global___TraceReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "model", b"model", "replica_state", b"replica_state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "endpoints", b"endpoints", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "members_incarnation", b"members_incarnation", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "replica_state", b"replica_state", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "endpoints", b"endpoints", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "members_incarnation", b"members_incarnation", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "replica_state", b"replica_state", "trace_attempt", b"trace_attempt", "trace_recording", b"trace_recording", "traces", b"traces", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodReport: _TypeAlias = PodReport  # noqa: Y015
+
+@_typing.final
+class TraceReport(_message.Message):
+    """The trace of one rank."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TraceReport._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        FAILED: TraceReport._State.ValueType  # 0
+        STORED: TraceReport._State.ValueType  # 1
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    FAILED: TraceReport.State.ValueType  # 0
+    STORED: TraceReport.State.ValueType  # 1
+
+    class _Failure:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FailureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TraceReport._Failure.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NOT_RECORDED: TraceReport._Failure.ValueType  # 0
+        """the rank could not record or convert it"""
+        STEPS_PASSED: TraceReport._Failure.ValueType  # 1
+        """the rank had begun the first step before the order arrived"""
+        TOO_LARGE: TraceReport._Failure.ValueType  # 2
+        """the file has more bytes than the order allows"""
+        NOT_STORED: TraceReport._Failure.ValueType  # 3
+        """the store does not accept the file"""
+
+    class Failure(_Failure, metaclass=_FailureEnumTypeWrapper): ...
+    NOT_RECORDED: TraceReport.Failure.ValueType  # 0
+    """the rank could not record or convert it"""
+    STEPS_PASSED: TraceReport.Failure.ValueType  # 1
+    """the rank had begun the first step before the order arrived"""
+    TOO_LARGE: TraceReport.Failure.ValueType  # 2
+    """the file has more bytes than the order allows"""
+    NOT_STORED: TraceReport.Failure.ValueType  # 3
+    """the store does not accept the file"""
+
+    RANK_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    COMM_BYTES_PER_STEP_FIELD_NUMBER: _builtins.int
+    EXPOSED_COMMUNICATION_RATIO_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    state: Global___TraceReport.State.ValueType
+    failure: Global___TraceReport.Failure.ValueType
+    message: _builtins.str
+    """human-readable, of a FAILED trace"""
+    bytes: _builtins.int
+    """of the stored file, as are the fields below"""
+    sha256: _builtins.str
+    nodes: _builtins.int
+    """reported by the rank, as are the fields below"""
+    comm_bytes_per_step: _builtins.int
+    exposed_communication_ratio: _builtins.float
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        state: Global___TraceReport.State.ValueType = ...,
+        failure: Global___TraceReport.Failure.ValueType = ...,
+        message: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        sha256: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        comm_bytes_per_step: _builtins.int = ...,
+        exposed_communication_ratio: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "comm_bytes_per_step", b"comm_bytes_per_step", "exposed_communication_ratio", b"exposed_communication_ratio", "failure", b"failure", "message", b"message", "nodes", b"nodes", "rank", b"rank", "sha256", b"sha256", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceReport: _TypeAlias = TraceReport  # noqa: Y015
 
 @_typing.final
 class ReplicaStateReport(_message.Message):
@@ -2424,6 +2523,7 @@ class Assignment(_message.Message):
     JOB_KEY_FIELD_NUMBER: _builtins.int
     SCRAPE_FIELD_NUMBER: _builtins.int
     REPLICA_STATE_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
     job: _builtins.str
@@ -2474,6 +2574,12 @@ class Assignment(_message.Message):
     def replica_state(self) -> Global___ReplicaState:
         """absent unless this is slot 0 of a replica that may save its state"""
 
+    @_builtins.property
+    def trace(self) -> Global___TraceOrder:
+        """Absent unless ranks of this slot record a trace. It may change within an incarnation; the hub then sends
+        the assignment again.
+        """
+
     def __init__(
         self,
         *,
@@ -2500,14 +2606,64 @@ class Assignment(_message.Message):
         job_key: _builtins.bytes = ...,
         scrape: Global___Scrape | None = ...,
         replica_state: Global___ReplicaState | None = ...,
+        trace: Global___TraceOrder | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "replica_state", b"replica_state", "scrape", b"scrape"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "replica_state", b"replica_state", "scrape", b"scrape", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_key", b"job_key", "job_uid", b"job_uid", "key", b"key", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "replica_state", b"replica_state", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_key", b"job_key", "job_uid", b"job_uid", "key", b"key", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "replica_state", b"replica_state", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "trace", b"trace", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class TraceOrder(_message.Message):
+    """Steps that ranks of a slot record. The agent stores their files as traces/trace-RECORDING.RANK.et in the
+    job's folder of the store.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDING_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    recording: _builtins.int
+    """number of the recording, from 1"""
+    attempt: _builtins.int
+    """grows each time the hub chooses other steps for the recording"""
+    first: _builtins.int
+    """first step"""
+    count: _builtins.int
+    """number of steps, at most 100"""
+    store: _builtins.str
+    max_bytes: _builtins.int
+    """of the file of one rank"""
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """global ranks of this slot"""
+
+    def __init__(
+        self,
+        *,
+        recording: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        first: _builtins.int = ...,
+        count: _builtins.int = ...,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+        store: _builtins.str = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "count", b"count", "first", b"first", "max_bytes", b"max_bytes", "ranks", b"ranks", "recording", b"recording", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceOrder: _TypeAlias = TraceOrder  # noqa: Y015
 
 @_typing.final
 class ReplicaState(_message.Message):

@@ -23,6 +23,7 @@ from convoy_controllers.simulate.cluster_events import Notify, RanksStarted
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.trainingjob.trace_orders import ordered
 from convoy_controllers.views import ModelView, RankView, SlotView
 from convoy_controllers.workers.faults import PREEMPTED
 
@@ -208,6 +209,7 @@ class Workers:
                 self._assign(self._worker_of(command, worker), command)
             case Assign() if worker is not None and command.incarnation == slot.incarnation:
                 self._set_interval(worker, command)
+                self._set_trace(worker, command)
             case Endpoints() if worker is not None and command.incarnation == slot.incarnation:
                 self._set(slot.pod_uid, endpoints=command.addresses)
                 self._program(worker).endpoints_changed(worker)
@@ -253,6 +255,7 @@ class Workers:
         ranks = tuple(RankView(number, "STARTING") for number in numbers)
         every = _interval(command)
         self._set(worker.uid, incarnation=command.incarnation, ranks=ranks, interval_seconds=every)
+        self._set(worker.uid, trace=ordered(command.trace), traces=())
         if self._latencies.rank_start:
             pause = self._kernel.about(self._latencies.rank_start)
             self._kernel.after(pause, lambda: self._start_ranks(worker, command))
@@ -264,6 +267,11 @@ class Workers:
             worker.plan = command
             self._set(worker.uid, interval_seconds=every)
             self._program(worker).interval_changed(worker)
+
+    def _set_trace(self, worker: Worker, command: Assign) -> None:
+        """Record the order for a trace. The simulated ranks record nothing."""
+        if (order := ordered(command.trace)) != self.slots[worker.uid].trace and not worker.ending:
+            self._set(worker.uid, trace=order, traces=())
 
     def _start_ranks(self, worker: Worker, command: Assign) -> None:
         slot = self.slots.get(worker.uid)

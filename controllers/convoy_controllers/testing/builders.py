@@ -160,6 +160,7 @@ class ToyCluster:
             engine=self.engine,
             known_engines=("gpt",) if self.engine else (),
             store=self.stores.get(self.job.spec.checkpoint.tiers.store or ""),
+            trace_store=self.stores.get(self.job.spec.trace_store or ""),
             source=self.source,
             pools=dict(self.pools),
             known_pools=tuple(self.pools),

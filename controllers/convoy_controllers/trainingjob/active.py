@@ -21,6 +21,7 @@ from convoy_controllers.trainingjob import (
     spot,
     stragglers,
     templates,
+    tracing,
 )
 from convoy_controllers.trainingjob.independent.plan import extend
 from convoy_controllers.trainingjob.independent.scope import split
@@ -69,6 +70,7 @@ def _plan_group(observed: Observed, draft: Draft, now: datetime) -> Plan:
     checkpointing.set_condition(draft)
     stragglers.set_condition(draft)
     dropped_metrics.set_condition(draft)
+    trace_wait = tracing.reconcile(draft)
 
     formed = present(observed.job) if status.formed else layout
     if ended := ending.completed(observed, draft, formed, own):
@@ -93,6 +95,7 @@ def _plan_group(observed: Observed, draft: Draft, now: datetime) -> Plan:
     if fault is not None and (ended := recovering.handle_fault(observed, draft, fault, own, now)):
         return ended
     made = _form(observed, draft, layout, own, lost, now)
+    made = replace(made, requeue_after=_earliest([made.requeue_after, trace_wait]))
     return replace(made, fault_at=fault.at) if fault is not None else made
 
 
@@ -164,6 +167,7 @@ def _form(
         status.internal.pending.cause = ""
         inspected = None
         stragglers.clear(draft)
+        tracing.rearm(draft)
         status_first = True
     if status.formed:
         commands = formation.commands(observed, status, own) if wrong is None else ()

@@ -30,6 +30,8 @@ from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 STORE_FIELD = "spec.checkpoint.tiers.remote.store"
 """Path of the field with the name of a job's CheckpointStore."""
+TRACE_STORE_FIELD = "spec.trace.store"
+"""Path of the field with the name of the CheckpointStore for a job's traces."""
 
 
 def managed(job: Mapping[str, Any]) -> bool:
@@ -111,6 +113,7 @@ CONTROLLER = Controller(
         by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _resumable, _unformed),
         by_field(KIND, ENGINES, "spec.engine.name"),
         by_field(KIND, CHECKPOINT_STORES, STORE_FIELD, _usable),
+        by_field(KIND, CHECKPOINT_STORES, TRACE_STORE_FIELD, _usable),
         by_field(KIND, SPOT_POOLS, POOL_FIELD, _granting),
         by_owner(KIND, NETWORK_POLICIES),
         Watch(PODS, _job, lambda pod: pod.view, _is_pod_end),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import finished
+from convoy_controllers.trainingjob import finished, trace_results
 from convoy_controllers.trainingjob.goodput import FaultMark
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.result import set_result
@@ -103,6 +103,7 @@ def finish(
     draft.phase(phase, reason, message)
     draft.condition(ConditionType.RUNNING, False, reason, message)
     draft.drop(ConditionType.RESTARTING)
+    trace_results.close(draft, Reasons.TRACE_JOB_ENDED)
     draft.condition(
         ConditionType.COMPLETE if phase is Phase.SUCCEEDED else ConditionType.FAILED, True, reason, message
     )

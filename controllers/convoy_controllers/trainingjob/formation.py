@@ -15,6 +15,7 @@ from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, Pi
 from convoy_controllers.trainingjob import interval, nodes, spot, tiers
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.tiers import Effective
+from convoy_controllers.trainingjob.trace_orders import ordered, trace_order
 from convoy_controllers.views import PodView, SlotView
 from convoy_controllers.workers.membership import membership
 from convoy_controllers.workers.pod import pod_incarnation
@@ -224,6 +225,7 @@ def commands(
             known.incarnation < incarnation
             or _outdated(known, incarnation, None if slot.position else every)
             or _other_copies(known, effective, len(names))
+            or known.trace != ordered(trace_order(job, status, slot))
         )
     ]
     if not behind:
@@ -255,6 +257,7 @@ def commands(
             if slot.position
             else _slot0_memory(memory, members, observed, every),
             slots=len(layout),
+            trace=trace_order(job, status, slot),
             key_uid=job.metadata.uid,
         )
         for slot, pod in behind

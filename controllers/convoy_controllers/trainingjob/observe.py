@@ -25,6 +25,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     pods = reader.pods(key.namespace, key.name)
     own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
     stored, other = job.spec.checkpoint.tiers.store, job.spec.checkpoint.resume_from
+    traced = job.spec.trace_store
     warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
     uid = job.metadata.uid or ""
     return Observed(
@@ -34,7 +35,8 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         engine=reader.get(engine.KIND, job.spec.engine.name) if job.spec.engine else None,
         known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
         store=reader.get(checkpointstore.KIND, stored) if stored else None,
-        known_stores=_stores_for(reader, key.namespace) if stored else (),
+        trace_store=reader.get(checkpointstore.KIND, traced) if traced else None,
+        known_stores=_stores_for(reader, key.namespace) if stored or traced else (),
         pools={name: pool for name in pools_of(job) if (pool := reader.get(spotpool.KIND, name)) is not None},
         known_pools=_pools_for(reader, key.namespace) if any(pools_of(job)) else (),
         source=reader.get(KIND, other.job, key.namespace) if other and other.job else None,

@@ -29,6 +29,8 @@ class Observed:
     known_engines: tuple[str, ...] = ()
     store: CheckpointStore | None = None
     """The CheckpointStore that `spec.checkpoint.tiers.remote.store` names; None if it does not exist."""
+    trace_store: CheckpointStore | None = None
+    """The CheckpointStore for the job's traces; None if it does not exist, or if the job records none."""
     known_stores: tuple[str, ...] = ()
     """Names of the stores that jobs of this namespace may use."""
     pools: Mapping[str, SpotPool] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from convoy_crds.reasons.spec import SpecReasons
 from convoy_crds.reasons.spotpools import SpotPoolReasons
 from convoy_crds.reasons.stores import StoreReasons
 from convoy_crds.reasons.stragglers import StragglerReasons
+from convoy_crds.reasons.tracing import TraceReasons
 
 
 class Reasons(
@@ -34,6 +35,7 @@ class Reasons(
     CheckpointingReasons,
     StragglerReasons,
     MetricReasons,
+    TraceReasons,
     ServingReasons,
     ScalingReasons,
     ExperimentReasons,

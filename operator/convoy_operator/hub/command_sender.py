@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import structlog
 
 from convoy_controllers.commands import Assign, DeliverModel, Endpoints, JobCommand, Shutdown
@@ -41,7 +43,7 @@ class CommandSender:
             return
         if record.stream.repeats(_identity(command), self._clock()):
             return
-        if store := _store(command):
+        for store in _stores(command):
             self._stores.ensure(command.node, store)
         message = messages.command(command, self._registry.peer_address, self._tokens.sign)
         if isinstance(command, Assign):
@@ -54,14 +56,17 @@ class CommandSender:
 def _identity(command: JobCommand) -> tuple[str, ...]:
     """Return the part of a command that tells a repetition from another command."""
     incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
-    addresses = command.addresses if isinstance(command, Endpoints) else ()
-    return type(command).__name__, command.pod_uid, str(incarnation), *addresses
+    details = command.addresses if isinstance(command, Endpoints) else ()
+    if isinstance(command, Assign) and command.trace:
+        details = (f"trace {command.trace.recording}.{command.trace.attempt}",)
+    return type(command).__name__, command.pod_uid, str(incarnation), *details
 
 
-def _store(command: JobCommand) -> str:
-    """Return the name of the store that the agent needs for a command; empty if it needs none."""
+def _stores(command: JobCommand) -> Iterator[str]:
+    """Yield the names of the stores that the agent needs for a command."""
     if isinstance(command, DeliverModel):
-        return command.source.store
+        yield command.source.store
     if isinstance(command, Assign) and command.memory and command.memory.store:
-        return command.memory.store.name
-    return ""
+        yield command.memory.store.name
+    if isinstance(command, Assign) and command.trace:
+        yield command.trace.store

@@ -17,7 +17,6 @@ from convoy_controllers.commands import (
     PickPort,
     ReplicaState,
     ReportMembers,
-    Scrape,
     StoreUse,
 )
 from convoy_controllers.views import (
@@ -32,6 +31,7 @@ from convoy_controllers.views import (
 )
 from convoy_crds.job_result import MAX_RESULT_BYTES
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
+from convoy_operator.hub.trace_messages import trace_view
 
 MAX_RANKS = 64
 """Maximum number of ranks in one pod's report; further ranks are ignored. `processesPerReplica` has the
@@ -141,6 +141,8 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
         model=_model_view(report.model) if report.HasField("model") else None,
         endpoints=tuple(one[:MAX_NAME] for one in report.endpoints[:MAX_ENDPOINTS]),
         members_incarnation=report.members_incarnation,
+        trace=(report.trace_recording, report.trace_attempt),
+        traces=tuple(trace_view(one) for one in report.traces[:MAX_RANKS]),
     )
 
 
@@ -200,6 +202,8 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.replica_state,
         view.endpoints,
         view.members_incarnation,
+        view.trace,
+        view.traces,
         view.model and (view.model.source, view.model.ready, view.model.failure, view.model.message),
         # Each of many replicas may save its state every minute, which changes nothing for its job.
         tuple(
@@ -222,7 +226,7 @@ def urgent(before: SlotView | None, after: SlotView) -> bool:
     """Return True if the job must be reconciled at once because of a report.
 
     That is the case if a rank exited, hung or completed its first step, if an incarnation started, or if
-    the agent reported the port for the rendezvous or the delivery of a model.
+    the agent reported the port for the rendezvous, the delivery of a model or a trace.
     """
     if before is None:
         return bool(_ended(after))
@@ -232,6 +236,7 @@ def urgent(before: SlotView | None, after: SlotView) -> bool:
         or bool(_ended(after) - _ended(before))
         or bool(_stepping(after) - _stepping(before))
         or (after.model is not None and after.model.ready and after.model != before.model)
+        or before.traces != after.traces
     )
 
 
@@ -337,7 +342,8 @@ def _assignment(
         strict=given.strict,
         memory=_memory(given.memory, peer_address) if given.memory else None,
         slots=given.slots,
-        scrape=_scrape(given.scrape) if given.scrape else None,
+        scrape=wire.Scrape(**asdict(given.scrape)) if given.scrape else None,
+        trace=wire.TraceOrder(**asdict(given.trace)) if given.trace else None,
         replica_state=_replica_state(given, given.replica_state, peer_address, slot_token)
         if given.replica_state
         else None,
@@ -374,10 +380,6 @@ def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.Memo
         interval_seconds=given.interval_seconds,
         by_default=given.by_default,
     )
-
-
-def _scrape(given: Scrape) -> wire.Scrape:
-    return wire.Scrape(address=given.address, port=given.port, path=given.path)
 
 
 def _store_use(given: StoreUse) -> wire.StoreUse:

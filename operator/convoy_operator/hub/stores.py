@@ -50,13 +50,13 @@ MIN_SECONDS, MAX_SECONDS = 5.0, 300.0
 AGAIN_SECONDS = 3600.0
 """Seconds between two probes of a store that could be reached."""
 _MESSAGE = 1024
-STORE_FIELDS = {
-    one.kind.name: watch.index
+STORE_FIELDS = tuple(
+    (one.kind.name, watch.index)
     for one in CONTROLLERS
     for watch in one.watches
     if one.kind is not None and watch.resource == CHECKPOINT_STORES and watch.index
-}
-"""Field that names the store, by kind of job."""
+)
+"""Kinds of jobs, each with a field that names a store."""
 
 
 @dataclass(slots=True, eq=False)
@@ -319,7 +319,7 @@ class CheckpointStores:
         """
         return {
             pod.view.node
-            for kind, field_path in STORE_FIELDS.items()
+            for kind, field_path in STORE_FIELDS
             for job in self._cache.kinds[kind].by_index(field_path, name)
             if spec.allows(job.namespace) and not ended(job)
             for pod in self._cache.own_pods(Key(kind, job.namespace, job.name))
@@ -333,12 +333,13 @@ class CheckpointStores:
         pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({key for pod in pods if (key := self._cache.job_key(pod)) is not None}):
             job = self._cache.job_of(key)
-            field_path = STORE_FIELDS.get(key.kind)
-            name = next(iter(texts_at(field_path, job)), "") if job is not None and field_path else ""
-            known = self._known.get(name)
-            if known is None or not known.spec.allows(key.namespace):
+            if job is None:
                 continue
-            yield name
+            paths = [path for kind, path in STORE_FIELDS if kind == key.kind]
+            for name in sorted({name for path in paths for name in texts_at(path, job)}):
+                known = self._known.get(name)
+                if known is not None and known.spec.allows(key.namespace):
+                    yield name
 
     def _wake(self, name: str) -> None:
         self._queue.add(Key(CHECKPOINT_STORE.name, "", name))

@@ -4,6 +4,7 @@ runtime.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class Assignment:
     """True if the agent has written the incarnation's key to a file beside the socket."""
     job_keyed: bool = False
     """True if the agent has written the job's key to a file beside the socket."""
+    trace: str = ""
+    """The order for a trace, as JSON; empty if the ranks record nothing yet."""
 
     @property
     def pods(self) -> int:
@@ -86,6 +89,7 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
         slots=int(message.get("slots", 0)),
         keyed=message.get("keyed") is True,
         job_keyed=message.get("jobKeyed") is True,
+        trace=json.dumps(message["trace"]) if message.get("trace") else "",
     )
     if not assignment.command:
         raise ValueError("the command is empty")
@@ -134,7 +138,10 @@ def rank_environment(
     if container.interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", container.interface)
     environment.update(
-        own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_HEARTBEAT=heartbeat_path
+        own,
+        CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}",
+        CONVOY_HEARTBEAT=heartbeat_path,
+        CONVOY_TRACE=assignment.trace,
     )
     if socket := base.get("CONVOY_SOCKET"):
         files = {"CONVOY_KEY_FILE": assignment.keyed and "incarnation.key"}

@@ -17,6 +17,8 @@ from convoy_workloads.runtime.progress import Meter
 from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.telemetry import torch_hooks
 from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
+from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
+from convoy_workloads.runtime.tracing import CLOSE_SECONDS, StepTracer
 
 
 class StepHook:
@@ -32,6 +34,7 @@ class StepHook:
         self._heartbeat = HeartbeatWriter(context.heartbeat)
         self._meter = Meter()
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._tracer = StepTracer(context)
         self._link: RankLink | None = None
         self._owner = 0
         self._muted = False
@@ -69,10 +72,16 @@ class StepHook:
                     "incarnation": self._context.incarnation,
                     "rank": self._context.rank,
                 }
-                self._link = RankLink(self._context.socket, hello, lambda _: None)
-                self._recorder.send = self._link.telemetry
+                notices = AgentNotices(self._tracer.on_message)
+                self._link = RankLink(self._context.socket, hello, notices.on_message)
+                self._recorder.send, self._tracer.report = self._link.telemetry, self._link.report
             self._link.progress(self._meter.message(self._heartbeat.step_ms), urgent=first)
         self._recorder.step(count)
+        # A step of such a program lasts from the end of one optimizer step to the end of the next.
+        if self._tracer.active:
+            self._tracer.end_step(count)
+        if count + 1 >= self._tracer.due:
+            self._tracer.start_step(count + 1)
 
     def finish(self) -> None:
         """Record that the main program is over. From this moment, its exit handlers and remaining threads
@@ -82,7 +91,8 @@ class StepHook:
             self._heartbeat.finish()
 
     def close(self) -> None:
-        """Send the newest progress message to the agent and close the connection."""
+        """Send the trace and the newest progress message to the agent, and close the connection."""
+        self._tracer.close(CLOSE_SECONDS, self._heartbeat.extend)
         if self._link is not None:
             self._link.close()
 

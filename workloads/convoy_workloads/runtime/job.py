@@ -34,6 +34,7 @@ from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 from convoy_workloads.runtime.tiers.rank_collectives import gather
+from convoy_workloads.runtime.tracing import CLOSE_SECONDS, StepTracer
 
 P = TypeVar("P")
 
@@ -72,13 +73,15 @@ class Job(Generic[P]):
         self._consensus = StepConsensus(
             None if self._processes.control is None else torch_reduce(self._processes.control)
         )
-        self._notices = AgentNotices()
+        self._tracer = StepTracer(context, self._processes.control_name)
+        self._notices = AgentNotices(self._tracer.on_message)
         self._checkpoints: Checkpointer | None = open_checkpoints(
             context, self._processes.control, self._notices
         )
         if self._checkpoints is not None:
             self.incarnation = self._checkpoints.incarnation
         self._link = connect(context, self._notices.on_message)
+        self._tracer.report = self._link.report if self._link is not None else None
         self._recorder = self._start_recorder()
 
     @property
@@ -100,6 +103,7 @@ class Job(Generic[P]):
             if self.program_saves:
                 self._heartbeat.extend(DECISION_SECONDS)
                 self.memory.settle(self.limit_to_grace(DECISION_SECONDS))
+            self._tracer.close(self.limit_to_grace(CLOSE_SECONDS), self._heartbeat.extend)
             self._send_progress()
             self._close_link()
             self._interruption.disarm()
@@ -168,7 +172,7 @@ class Job(Generic[P]):
         done = self.restored.step
         self._meter.step = done
         self._heartbeat.start()
-        for step in range(done + 1, total + 1):
+        for step in self._tracer.steps(range(done + 1, total + 1)):
             if self._notices.stale:
                 raise PeerLost("a later incarnation of this job exists")
             save = self._checkpoints is not None and self._checkpoints.due()

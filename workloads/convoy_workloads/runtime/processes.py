@@ -67,6 +67,13 @@ class Processes:
     """
     owned: bool = False
 
+    def control_name(self) -> str:
+        """Return torch's name of Convoy's own group; empty if there is none."""
+        distributed = sys.modules.get("torch.distributed.distributed_c10d")
+        if self.control is None or distributed is None:
+            return ""
+        return str(distributed._world.pg_names.get(self.control, ""))
+
     def close(self) -> None:
         """Destroy the training's process group if Convoy formed it."""
         if self.owned:

@@ -41,6 +41,8 @@ class RankContext:
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
     journal: bool = True
     """False if every save to memory is a full one."""
+    trace: str = ""
+    """The order for a trace with which the rank starts, as JSON; empty if there is none."""
     hang_seconds: float = 600.0
     grace_seconds: float = 25.0
     """Seconds between SIGTERM and SIGKILL."""
@@ -83,6 +85,7 @@ def from_environment(environment: Mapping[str, str]) -> RankContext:
                 environment.get("CONVOY_CHECKPOINT_SECONDS") or DEFAULT_CHECKPOINT_SECONDS
             ),
             journal=environment.get("CONVOY_CHECKPOINT_JOURNAL") != "false",
+            trace=environment.get("CONVOY_TRACE", ""),
             hang_seconds=float(environment.get("CONVOY_HANG_SECONDS") or 600),
             grace_seconds=float(environment.get("CONVOY_GRACE_SECONDS") or 25),
         )

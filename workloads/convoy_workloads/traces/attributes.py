@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convoy_workloads.traces.wire.chakra_pb2 import AttributeProto, GlobalMetadata, Node
+from convoy_workloads.traces.wire.messages import AttributeProto, GlobalMetadata, Node
 
 FIELDS = {
     "is_cpu_op": "bool_val",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 MAX_FINDINGS = 100
 """Findings of one rule that a check reports. A broken trace may have one in each node."""
 
 
-class Rule(StrEnum):
+class Rule(str, Enum):  # noqa: UP042 - pods may have Python 3.10
     """The rule that a trace breaks."""
+
+    __str__ = str.__str__
 
     # The file.
     UNREADABLE = "Unreadable"

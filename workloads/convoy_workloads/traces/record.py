@@ -34,6 +34,8 @@ class Recorder:
     def __init__(self, folder: Path, steps: range, active: bool, rank: int, max_bytes: int) -> None:
         self.problem = ""
         """Cause why there are no files; empty if there are, or none were wanted."""
+        self.too_large = False
+        """True if the cause is that the files need more bytes than they may have."""
         self.files: tuple[Path, ...] = ()
         """The files of this rank, after the last recorded step."""
         self._folder = folder
@@ -64,6 +66,7 @@ class Recorder:
         with torch.profiler.record_function(f"{STEP}{step}"):
             yield
         if self._size(self._partial("host")) > self._max_bytes:
+            self.too_large = True
             self._finish(f"the traces need more than {self._max_bytes} bytes")
         elif step == self._steps[-1]:
             self._finish()
@@ -100,6 +103,7 @@ class Recorder:
                 profile.export_chrome_trace(str(kineto))
                 size = self._size(host) + self._size(kineto)
                 if size > self._max_bytes:
+                    self.too_large = True
                     problem = f"the traces need {size} bytes; the budget is {self._max_bytes}"
             if not problem:
                 self.files = tuple(self._publish(one) for one in ("host", "kineto"))

@@ -9,7 +9,7 @@ from convoy_workloads.traces.attributes import number_of
 from convoy_workloads.traces.findings import Finding, InvalidTrace, Rule
 from convoy_workloads.traces.order import ordered
 from convoy_workloads.traces.trace import Trace, is_communication
-from convoy_workloads.traces.wire.chakra_pb2 import Node
+from convoy_workloads.traces.wire.messages import Node
 
 CommModel = Callable[[Node], float]
 """Microseconds that a communication takes."""

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, cast
 
 from convoy_workloads.traces.attributes import text_of, value_of
-from convoy_workloads.traces.wire.chakra_pb2 import GlobalMetadata, Node
+from convoy_workloads.traces.wire.messages import GlobalMetadata, Node
 
 SCHEMA_VERSION = "0.0.4"
 """Version of the schema that upstream's own tools write."""

@@ -4,6 +4,7 @@
     manifests/<id>                  the manifest of a shard; written after its chunks
     records/<generation>            the commit record; written once, after everything that it needs
     branches/<number>               start generation of an incarnation; `<number>.undecided` until decided
+    traces/trace-<number>.<rank>.et Chakra trace of a rank; no generation needs it
     deletions/<random>              the marker of a running garbage collection
 
 An encoded chunk is shorter than the plain chunk and has its own header. A writer may replace one form by
@@ -50,6 +51,7 @@ FOLDERS: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "branches": re.compile(rf"[0-9]{{1,18}}({re.escape(UNDECIDED)})?"),
         "manifests": re.compile(r"[0-9a-f]{64}"),
         "chunks": re.compile(r"[0-9a-f]{32}"),
+        "traces": re.compile(r"trace-[0-9]{1,18}\.[0-9]{1,7}\.et"),
         "deletions": re.compile(r"[0-9a-f]{16}"),
     }
 )

@@ -143,6 +143,19 @@ class Store:
         """See `Part.manifest`."""
         return self._part.manifest(key)
 
+    def put_trace(self, name: str, data: digest.Buffer) -> None:
+        """Write a trace. Replace an earlier one of this name. Raises ValueError for the name of no trace."""
+        self._part.blobs.put(self._trace_key(name), data)
+
+    def trace(self, name: str) -> bytes | None:
+        """Return a trace; None if it does not exist. Raises ValueError for the name of no trace."""
+        return self._part.blobs.get(self._trace_key(name))
+
+    def _trace_key(self, name: str) -> str:
+        if not FOLDERS["traces"].fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a trace")
+        return self._part.key("traces", name)
+
     # Records and branches.
 
     def put_branch(self, branch: Branch) -> bool:

@@ -20,7 +20,7 @@ from convoy_workloads.traces.torch_json.document import items as as_list
 from convoy_workloads.traces.torch_json.host import HostNode
 from convoy_workloads.traces.torch_json.kineto import DEVICE, Event
 from convoy_workloads.traces.trace import Collective, NodeType, set_type
-from convoy_workloads.traces.wire.chakra_pb2 import IOInfo, Node
+from convoy_workloads.traces.wire.messages import IOInfo, Node
 
 STEP = "ProfilerStep#"
 """Beginning of the name of the annotation around a step; the step's number follows."""

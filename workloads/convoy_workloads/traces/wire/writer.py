@@ -8,6 +8,7 @@ from pathlib import Path
 
 from convoy_workloads.runtime.folder.storage import write_atomic
 from convoy_workloads.traces.trace import Trace
+from convoy_workloads.traces.wire.plain import varint
 
 
 def encode(trace: Trace) -> bytes:
@@ -15,7 +16,7 @@ def encode(trace: Trace) -> bytes:
     out = io.BytesIO()
     for message in (trace.metadata, *trace.nodes):
         body = message.SerializeToString(deterministic=True)
-        out.write(_varint(len(body)))
+        out.write(varint(len(body)))
         out.write(body)
     return out.getvalue()
 
@@ -30,12 +31,3 @@ def write(trace: Trace, path: Path) -> int:
         data = gzip.compress(data, mtime=0)
     write_atomic(path, data)
     return len(data)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
