@@ -21,6 +21,7 @@ PARTS: Mapping[str, Callable[[Figures], None]] = {
     "interoperability": interoperability.add,
     "overhead": overhead.add,
     "predicted": predicted.add,
+    "predicted-emulated": predicted.add_emulated,
 }
 """Functions that measure a part and add its figures, by name of the part."""
 BENCH = PartedBench("traces", "make bench-traces", tuple(PARTS))

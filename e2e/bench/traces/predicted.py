@@ -24,7 +24,7 @@ from convoy_workloads.traces.predict.predict import at_speed, predicted_step_us,
 from convoy_workloads.traces.predict.sharing import Sharing
 from convoy_workloads.traces.predict.together import Together, replay_together
 from convoy_workloads.traces.replay import replay
-from e2e.bench.traces.cases import BASE_RATE, CASES, RECORDED, WIDE, Case
+from e2e.bench.traces.cases import BASE_RATE, CASES, EMULATED, FREE, RECORDED, WIDE, Case
 from e2e.bench.traces.rank import NONE, ON
 from e2e.bench.traces.shape import Shape
 from e2e.bench.traces.training import run_training
@@ -68,20 +68,43 @@ def add(found: Figures) -> None:
         / 1e3
         for case in CASES
     }
-    medians = {case: statistics.median(times) for case, times in measured.items()}
-    for case in CASES:
+    medians = _medians(measured)
+    _cases(found, predicted, measured)
+    _summary(found, "", predicted, medians)
+    _baselines(found, recordings, medians)
+    recorded = {shape: recorded_step_us(one.job) / 1e3 for shape, one in recordings.items()}
+    _controls(found, predicted, medians, {case: recorded[case.recorded] for case in CASES})
+
+
+def add_emulated(found: Figures) -> None:
+    """Add the figures of links that the process group emulates. Their model is known: one operation after the
+    other, over a ring. Nothing is calibrated; the trace was recorded without a limit.
+    """
+    job = job_of(run_training(FREE, [ON], STEPS).traces[0])
+    measured = _measure(EMULATED, ROUNDS)
+    predicted = {}
+    for case in EMULATED:
+        links = Links(0.0, BASE_RATE * case.speed / 8e6, Sharing.FIFO)
+        predicted[case] = predicted_step_us(job, links, case.bucket_bytes) / 1e3
+    _cases(found, predicted, measured)
+    _summary(found, "emulated links: ", predicted, _medians(measured))
+
+
+def _medians(measured: Mapping[Case, Sequence[float]]) -> dict[Case, float]:
+    return {case: statistics.median(times) for case, times in measured.items()}
+
+
+def _cases(found: Figures, predicted: Mapping[Case, float], measured: Mapping[Case, Sequence[float]]) -> None:
+    """Add the error of each case."""
+    for case, median in _medians(measured).items():
         times = measured[case]
         spread = (
-            f"predicted {predicted[case]:.0f} ms, measured {medians[case]:.0f} ms "
+            f"predicted {predicted[case]:.0f} ms, measured {median:.0f} ms "
             f"({min(times):.0f} to {max(times):.0f}, n={len(times)} runs)"
         )
         name = f"error of the predicted step time: {case}"
         metric = Metric(name, "%", target=MAX_ERROR, spread=spread)
-        found.add(metric, _error(predicted[case], medians[case]))
-    _summary(found, predicted, medians)
-    _baselines(found, recordings, medians)
-    recorded = {shape: recorded_step_us(one.job) / 1e3 for shape, one in recordings.items()}
-    _controls(found, predicted, medians, {case: recorded[case.recorded] for case in CASES})
+        found.add(metric, _error(predicted[case], median))
 
 
 def _there(calibration: Calibration | None) -> Calibration:
@@ -154,14 +177,18 @@ def wrong_pairs(predicted: Mapping[Case, float], measured: Mapping[Case, float])
     )
 
 
-def _summary(found: Figures, predicted: Mapping[Case, float], measured: Mapping[Case, float]) -> None:
+def _summary(
+    found: Figures, what: str, predicted: Mapping[Case, float], measured: Mapping[Case, float]
+) -> None:
     errors = [_error(predicted[case], measured[case]) for case in predicted]
     for name, value in (("median", statistics.median(errors)), ("largest", max(errors))):
         spread = f"{len(errors)} cases"
-        metric = Metric(f"error of the predicted step time: {name}", "%", target=MAX_ERROR, spread=spread)
+        metric = Metric(
+            f"{what}error of the predicted step time: {name}", "%", target=MAX_ERROR, spread=spread
+        )
         found.add(metric, value)
     pairs = len(predicted) * (len(predicted) - 1) // 2
-    name = f"ranking of {len(predicted)} cases: pairs in the wrong order"
+    name = f"{what}ranking of {len(predicted)} cases: pairs in the wrong order"
     found.add(Metric(name, "", target=0, spread=f"of {pairs} pairs"), wrong_pairs(predicted, measured))
 
 

@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from convoy_workloads.comm.linked_group import init
+from convoy_workloads.comm.links import Link, Links
 from convoy_workloads.traces.record import Recorder, record
 from e2e.bench.traces.shape import Shape
 
@@ -100,8 +102,7 @@ def main() -> None:
     rank, settings = int(sys.argv[1]), Settings.of(sys.argv[2])
     folder = Path(settings.folder)
     torch.set_num_threads(1)
-    store = f"file://{folder}/store"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=settings.shape.ranks)
+    _init(settings.shape, f"file://{folder}/store", rank)
     training = Training(settings.shape)
     report = Report(training.parameters)
     for size in settings.collectives:
@@ -117,6 +118,15 @@ def main() -> None:
     (folder / f"rank.{rank}.json").write_text(json.dumps(asdict(report)))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _init(shape: Shape, store: str, rank: int) -> None:
+    """Form the process group."""
+    if shape.emulated and shape.bits_per_second is not None:
+        links = Links(Link(shape.bits_per_second / 8))
+        init(links, init_method=store, rank=rank, world_size=shape.ranks)
+    else:
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=shape.ranks)
 
 
 def _time_all_reduce(size: int, repeats: int) -> float:

@@ -17,6 +17,8 @@ class Shape:
     ranks: int = 2
     bits_per_second: int | None = None
     """Rate of what each rank sends; None for the loopback interface, without a limit."""
+    emulated: bool = False
+    """True if the process group limits the rate, and not the network."""
 
     @property
     def parameters(self) -> int:
@@ -25,5 +27,6 @@ class Shape:
 
     def __str__(self) -> str:
         model = f"{self.ranks} ranks, width {self.width}, depth {self.depth}, batch {self.batch}"
-        link = "" if self.bits_per_second is None else f", {self.bits_per_second / 1e6:g} Mbit/s"
+        kind = " emulated" if self.emulated else ""
+        link = "" if self.bits_per_second is None else f", {self.bits_per_second / 1e6:g} Mbit/s{kind}"
         return f"{model}, {self.bucket_mib:g} MiB buckets{link}"

@@ -75,7 +75,7 @@ def read_traces(folder: Path, ranks: int) -> list[Trace]:
 @contextlib.contextmanager
 def _prefixes(shape: Shape) -> Iterator[list[list[str]]]:
     """Yield the words before the command of each rank."""
-    if shape.bits_per_second is None:
+    if shape.bits_per_second is None or shape.emulated:
         yield [["env", "GLOO_SOCKET_IFNAME=lo"] for _ in range(shape.ranks)]
         return
     with network(shape.ranks, shape.bits_per_second) as prefixes:
