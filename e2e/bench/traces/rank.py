@@ -36,7 +36,7 @@ WARM_UP = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """What a rank runs."""
+    """Settings of a rank."""
 
     folder: str
     """Folder of the rendezvous, the traces and the results."""
@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass
 class Report:
-    """What a rank has measured."""
+    """Measured times of a rank."""
 
     parameters: int
     blocks: list[list[float]] = field(default_factory=list)

@@ -30,7 +30,7 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """What a job has left."""
+    """Times and traces of a job."""
 
     reports: list[Report]
     """Times of each rank."""
