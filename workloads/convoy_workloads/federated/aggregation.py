@@ -3,6 +3,7 @@
 | rule | a dimension that a client lacks |
 |---|---|
 | segment | does not count: the mean of a segment is over the clients that have it |
+| segment-product | does not count; the mean of a segment is over the products B A of its dimensions |
 | zeropad | counts as zero |
 | replicate | counts as that of the client with the largest rank and most samples |
 | truncate | all clients are cut to the smallest rank |
@@ -24,7 +25,7 @@ from torch import Tensor
 from convoy_workloads.federated.levels import Factors, Levels
 from convoy_workloads.federated.update import Update
 
-Rule = Literal["segment", "zeropad", "replicate", "truncate", "product", "fedavg"]
+Rule = Literal["segment", "segment-product", "zeropad", "replicate", "truncate", "product", "fedavg"]
 _Made = dict[str, tuple[Tensor, Tensor]]
 
 
@@ -55,6 +56,22 @@ def _segments(levels: Levels, before: Factors, updates: Sequence[Update]) -> _Ma
         for name, (a, b) in made.items():
             a[start:end] = _mean(shares, [one.factors[name][0][start:end] for one in having])
             b[:, start:end] = _mean(shares, [one.factors[name][1][:, start:end] for one in having])
+    return made
+
+
+def _segment_products(levels: Levels, before: Factors, updates: Sequence[Update]) -> _Made:
+    made = {name: (a.clone(), b.clone()) for name, (a, b) in before.items()}
+    for start, end in levels.segments():
+        having = [update for update in updates if update.rank >= end]
+        if not having:
+            continue
+        shares = _shares(having)
+        for name, (a, b) in made.items():
+            pairs = [update.factors[name] for update in having]
+            whole = _mean(
+                shares, [two[:, start:end].double() @ one[start:end].double() for one, two in pairs]
+            )
+            a[start:end], b[:, start:end] = _split(whole, a[start:end], b[:, start:end])
     return made
 
 
@@ -96,13 +113,7 @@ def _product(levels: Levels, before: Factors, updates: Sequence[Update]) -> _Mad
     for name, (a, b) in before.items():
         pairs = [update.factors[name] for update in updates]
         whole = _mean(shares, [other.double() @ one.double() for one, other in pairs])
-        left, values, right = torch.linalg.svd(whole, full_matrices=False)
-        kept = min(levels.largest, len(values))
-        root = values[:kept].sqrt()
-        new_a, new_b = torch.zeros_like(a), torch.zeros_like(b)
-        new_a[:kept] = (root[:, None] * right[:kept]).to(a.dtype)
-        new_b[:, :kept] = (left[:, :kept] * root).to(b.dtype)
-        made[name] = new_a, new_b
+        made[name] = _split(whole, a, b)
     return made
 
 
@@ -131,6 +142,17 @@ def _mean(shares: Sequence[float], tensors: Sequence[Tensor]) -> Tensor:
     return total
 
 
+def _split(product: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the best factors of a product, with the shapes of `a` and `b`."""
+    left, values, right = torch.linalg.svd(product, full_matrices=False)
+    kept = min(len(a), len(values))
+    root = values[:kept].sqrt()
+    new_a, new_b = torch.zeros_like(a), torch.zeros_like(b)
+    new_a[:kept] = (root[:, None] * right[:kept]).to(a.dtype)
+    new_b[:, :kept] = (left[:, :kept] * root).to(b.dtype)
+    return new_a, new_b
+
+
 def _padded(update: Update, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Write a client's dimensions over the first ones of `a` and `b`."""
     own_a, own_b = update.factors[name]
@@ -140,6 +162,7 @@ def _padded(update: Update, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Te
 
 _RULES: Mapping[Rule, Callable[[Levels, Factors, Sequence[Update]], _Made]] = {
     "segment": _segments,
+    "segment-product": _segment_products,
     "zeropad": _zeropad,
     "replicate": _replicate,
     "truncate": _truncate,

@@ -125,7 +125,7 @@ def test_equal_ranks_give_the_bits_of_fedavg() -> None:
 def test_many_small_clients_do_not_dilute_the_last_segment() -> None:
     large = [random_update("x", 8, seed=1), random_update("y", 8, samples=30, seed=2)]
     small = [random_update(f"s{number}", 2, samples=1000, seed=10 + number) for number in range(10)]
-    for rule, diluted in (("segment", False), ("zeropad", True)):
+    for rule, diluted in (("segment", False), ("segment-product", False), ("zeropad", True)):
         alone, crowd = (aggregate(rule, LEVELS, SERVER, one) for one in (large, [*large, *small]))  # type: ignore[arg-type]
         same = all(torch.equal(alone[name][0][2:], crowd[name][0][2:]) for name in alone)
         assert same is not diluted, "the negative control: zeros count"
@@ -149,6 +149,24 @@ def test_a_mean_of_products_is_not_a_product_of_means() -> None:
         # A layer of 7 x 6 or 5 x 7 has at most six dimensions, so eight are enough for the whole mean.
         assert torch.allclose(made[name][1] @ made[name][0], mean, atol=1e-4)
         assert not torch.allclose(averaged[name][1] @ averaged[name][0], mean, atol=1e-2)
+
+
+def test_means_of_products_stay_within_their_segment() -> None:
+    large, small = random_update("b", 8, seed=2), random_update("a", 2, seed=1)
+    made = aggregate("segment-product", LEVELS, SERVER, [large, small])
+    for name in SERVER:
+        for start, end in LEVELS.segments():
+            having = [one for one in (small, large) if one.rank >= end]
+            products = [
+                one.factors[name][1][:, start:end] @ one.factors[name][0][start:end] for one in having
+            ]
+            found = made[name][1][:, start:end] @ made[name][0][start:end]
+            left, values, right = torch.linalg.svd(torch.stack(products).mean(0), full_matrices=False)
+            best = left[:, : end - start] * values[: end - start] @ right[: end - start]
+            assert torch.allclose(found, best, atol=1e-4)
+    single = Levels((8,))
+    one, other = (aggregate(rule, single, SERVER, [large]) for rule in ("segment-product", "product"))  # type: ignore[arg-type]
+    assert equal(one, other)
 
 
 def test_other_rules_fill_or_cut_what_a_client_lacks() -> None:

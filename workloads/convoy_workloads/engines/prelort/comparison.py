@@ -42,7 +42,7 @@ def play(params: Params, server: Server | None = None) -> Mapping[str, float]:
         scored = federation.evaluate(rank)
         found[f"accuracy, rank {rank}"] = scored.accuracy
         found[f"perplexity, rank {rank}"] = math.exp(scored.loss)
-        if isinstance(task, ByteText):
+        if isinstance(task, ByteText) and rank in (federation.levels.ranks[0], federation.levels.largest):
             with federation.model(rank) as model:
                 found[f"ROUGE-L, rank {rank}"] = generated_score(model, task.held_out_prose)
     return found

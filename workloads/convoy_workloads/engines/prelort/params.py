@@ -43,8 +43,12 @@ class Params(BaseModel):
     """Rank of each client's adapter."""
     ranks: Annotated[list[Rank], Field(min_length=1, max_length=64)] = [2, 4, 8, 16]
     """Allowed ranks, ascending."""
-    aggregation: Literal["segment", "zeropad", "replicate", "truncate", "product", "fedavg"] = "segment"
-    """Rule of the server. `segment` is PreLort's, the others are baselines."""
+    aggregation: Literal[
+        "segment", "segment-product", "zeropad", "replicate", "truncate", "product", "fedavg"
+    ] = "segment"
+    """Rule of the server. `segment` is PreLort's. `segment-product` is ours: it takes the means of the
+    segments' products, not of their factors. The others are baselines.
+    """
     nested: bool = True
     """If true, clients train every prefix of their adapter."""
     local_steps: Annotated[int, Field(ge=1, le=100_000)] = 8

@@ -14,18 +14,20 @@ from convoy_workloads.engines.prelort.comparison import play
 from convoy_workloads.engines.prelort.params import Params
 from convoy_workloads.study.paired_runs import Results, paired_gain, run_paired
 
-PRELORT, ZEROPAD, FLOWER = "prelort", "zero-padding", "Flower's FedAvg, zero-padded"
+PRELORT, PRODUCTS = "prelort", "prelort with means of products"
+OURS = (PRELORT, PRODUCTS)
+ZEROPAD, FLOWER = "zero-padding", "Flower's FedAvg, zero-padded"
 SEEDS = 8
 TEXT: dict[str, Any] = {
     "task": "text",
     "steps": 8,
     "batch": 8,
-    "lr": 0.003,
     "pretrain_steps": 300,
 }
 TEXT_SEEDS = 5
 ARMS: Mapping[str, Mapping[str, Any]] = {
     PRELORT: {"aggregation": "segment", "nested": True},
+    PRODUCTS: {"aggregation": "segment-product", "nested": True},
     ZEROPAD: {"aggregation": "zeropad", "nested": False},
     "replication": {"aggregation": "replicate", "nested": False},
     "truncation": {"aggregation": "truncate", "nested": False},
@@ -46,30 +48,22 @@ def figures(package: Path | None, rounds: int = SEEDS) -> Figures:
     found = Figures()
     digits = _results({**DIGITS}, ARMS, range(1, rounds + 1))
     _values(found, "digits", digits, ["accuracy, rank {}"], (2, 4, 8, 16))
-    for rank, wanted in GAINS.items():
-        for name in digits:
-            if name != PRELORT:
-                _gain(
-                    found,
-                    "digits",
-                    digits,
-                    name,
-                    f"accuracy, rank {rank}",
-                    wanted if name == ZEROPAD else None,
-                )
-    again = _results({**DIGITS}, {ZEROPAD: ARMS[ZEROPAD]}, range(1, rounds + 1))
-    control = paired_gain(again[ZEROPAD]["accuracy, rank 16"], digits[ZEROPAD]["accuracy, rank 16"])
-    found.add(Metric("prelort, digits: negative control, zero-padding again", "ratio", 0.0), control.mean)
+    for ours in OURS:
+        for rank, wanted in GAINS.items():
+            for other in digits:
+                target = wanted if other == ZEROPAD else None
+                _gain(found, "digits", digits, (ours, other), f"accuracy, rank {rank}", target)
+    _control(found)
     _bytes(found, digits)
     text_arms = {name: one for name, one in ARMS.items() if "nest" not in name}
     text = _results(TEXT, text_arms, range(1, min(rounds, TEXT_SEEDS) + 1))
     _values(found, "text", text, ["perplexity, rank {}", "ROUGE-L, rank {}"], (2, 16))
-    for rank in (2, 16):
-        for name in text:
-            if name != PRELORT:
-                target = 0.0 if name == ZEROPAD else None
-                _gain(found, "text", text, name, f"perplexity, rank {rank}", target, lower=True)
-                _gain(found, "text", text, name, f"ROUGE-L, rank {rank}", None)
+    for ours in OURS:
+        for rank in (2, 16):
+            for other in text:
+                target = 0.0 if other == ZEROPAD else None
+                _gain(found, "text", text, (ours, other), f"perplexity, rank {rank}", target, lower=True)
+                _gain(found, "text", text, (ours, other), f"ROUGE-L, rank {rank}", None)
     if not flower.installed():
         why = "the package flwr cannot be installed"
         found.add_unmeasured(Metric(f"prelort, digits: {FLOWER}, accuracy, rank 16", "ratio"), why)
@@ -77,13 +71,16 @@ def figures(package: Path | None, rounds: int = SEEDS) -> Figures:
 
 
 def _results(
-    params: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]
+    params: Mapping[str, Any],
+    arms: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    peer: bool = True,
 ) -> Results:
     def arm(changed: Mapping[str, Any], server: Any = None) -> Any:
         return lambda seed: play(Params.model_validate({**params, **changed, "seed": seed}), server)
 
     made = {name: arm(changed) for name, changed in arms.items()}
-    if flower.installed() and len(arms) > 1:
+    if peer and flower.installed():
         made[FLOWER] = arm(arms[ZEROPAD], flower.fedavg)
     return run_paired(made, seeds)
 
@@ -102,22 +99,36 @@ def _gain(
     found: Figures,
     task: str,
     results: Results,
-    other: str,
+    arms: tuple[str, str],
     figure: str,
     target: float | None,
     lower: bool = False,
 ) -> None:
-    ours, theirs = results[PRELORT][figure], results[other][figure]
-    gain = paired_gain(theirs, ours) if lower else paired_gain(ours, theirs)
-    kind = "less" if lower else "more"
+    ours, other = arms
+    if other in OURS:
+        return
+    one, two = results[ours][figure], results[other][figure]
+    gain = paired_gain(two, one) if lower else paired_gain(one, two)
     metric = Metric(
-        f"prelort, {task}: {kind} {figure}, than {other}",
+        f"prelort, {task}, gains: {ours}, {'less' if lower else 'more'} {figure}, than {other}",
         "" if lower else "ratio",
         target,
         higher_is_better=True,
-        spread=f"{gain}, {len(ours)} seeds",
+        spread=f"{gain}, {len(one)} seeds",
     )
     found.add(metric, gain.mean)
+
+
+def _control(found: Figures) -> None:
+    """Compare the rules for clients that all have the largest rank. There is nothing to gain."""
+    equal = {**DIGITS, "clients": [16] * 8, "nested": False}
+    arms = {rule: {"aggregation": rule} for rule in ("segment", "zeropad")}
+    results = _results(equal, arms, range(1, 4), peer=False)
+    metric = Metric(
+        "prelort, digits: negative control, gain of segments if all ranks are equal", "ratio", 0.0
+    )
+    for one, other in zip(*(results[rule]["accuracy, rank 16"] for rule in arms), strict=True):
+        found.add(metric, abs(one - other))
 
 
 def _bytes(found: Figures, results: Results) -> None:
