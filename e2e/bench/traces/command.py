@@ -12,11 +12,12 @@ from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
 from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
-from e2e.bench.traces import astrasim, interoperability, loadstore, overhead, predicted
+from e2e.bench.traces import astrasim, graphs, interoperability, loadstore, overhead, predicted
 from e2e.cluster.progress import Progress
 
 PARTS: Mapping[str, Callable[[Figures], None]] = {
     "astrasim": astrasim.add,
+    "graphs": graphs.add,
     "loadstore": loadstore.add,
     "interoperability": interoperability.add,
     "overhead": overhead.add,

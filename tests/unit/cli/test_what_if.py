@@ -36,6 +36,18 @@ def test_the_example_has_figures_of_each_rank() -> None:
     assert output.split()[:2] == ["RANKS", "FINISH"] and "0-7" in output
 
 
+INFRA = ("--infra", "two-racks.infragraph.yaml", "--link", "rack-uplink=25,1000")
+
+
+@pytest.mark.parametrize("arguments", [["torus.json"], ["two-racks.json"], ["two-racks.json", *INFRA]])
+def test_the_examples_of_links_have_the_output_of_the_page(arguments: list[str]) -> None:
+    files = [str(EXAMPLE.parent / one) if (EXAMPLE.parent / one).exists() else one for one in arguments]
+    result = CliRunner().invoke(app, ["what-if", *files])
+    assert result.exit_code == 0, result.output
+    page = (EXAMPLE.parents[2] / "docs" / "what-if.md").read_text()
+    assert f"```output\n{result.stdout}```" in page
+
+
 def test_json_output_has_the_times_of_each_node() -> None:
     code, output = invoke("-", "-o", "json", stdin=json.dumps(some_cases()[0]))
     found = json.loads(output)

@@ -14,6 +14,7 @@ from convoy.cli.experiment.app import app as experiment
 from convoy.cli.guard.app import app as guard
 from convoy.cli.rollout import app as rollout
 from convoy.cli.spot.app import app as spot
+from convoy.cli.topology.app import app as topology
 from convoy.cli.trace.app import app as trace
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app.add_typer(experiment, name="experiment")
 app.add_typer(guard, name="guard")
 app.add_typer(rollout, name="rollout")
 app.add_typer(spot, name="spot")
+app.add_typer(topology, name="topology")
 app.add_typer(trace, name="trace")
 app.command("load")(load.load)
 app.command("simulate")(simulate.simulate)
