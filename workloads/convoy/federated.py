@@ -2,7 +2,7 @@
 
 ```python
 import torch
-from convoy.federated import Levels, PrefixLoRA, aggregate, collect, prefix
+from convoy.federated import Levels, PrefixLoRA, Round, aggregate, collect, prefix
 
 levels = Levels((2, 4, 8, 16))
 
@@ -17,7 +17,8 @@ def train_client(model, loader, rank, number, received):
         optimizer.step()
     return client.update("client-3", number, samples=len(loader.dataset)).to_bytes()
 
-outcome = collect(queue_get, number=7, clients={"client-3": 8}, levels=levels, shapes=server)
+asked = Round(number=7, clients={"client-3": 8}, levels=levels, shapes=server)
+outcome = collect(receive, asked)
 if outcome.quorate:
     server = aggregate("segment", levels, server, outcome.updates)
 to_send = prefix(server, 8)
@@ -29,7 +30,7 @@ The transport is yours. This module needs torch. `import convoy` alone does not.
 from convoy_workloads.federated.adapters import PrefixLoRA
 from convoy_workloads.federated.aggregation import Rule, aggregate, contributors
 from convoy_workloads.federated.levels import Factors, Levels, prefix
-from convoy_workloads.federated.rounds import Outcome, collect
+from convoy_workloads.federated.rounds import Outcome, Round, collect
 from convoy_workloads.federated.update import Update, UpdateError, from_bytes
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Levels",
     "Outcome",
     "PrefixLoRA",
+    "Round",
     "Rule",
     "Update",
     "UpdateError",

@@ -30,6 +30,22 @@ MAX_MESSAGES = 10_000
 """Maximum number of messages of a round. Later ones are not read."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """The messages that a server waits for."""
+
+    number: int
+    clients: Mapping[str, int]
+    """Ranks of the clients that were asked, by name."""
+    levels: Levels
+    shapes: Factors
+    """The server's adapters."""
+    quorum: float = 0.6
+    """Share of the clients that must send a usable message."""
+    timeout: float = 60.0
+    """Seconds that the server waits."""
+
+
 @dataclass
 class Outcome:
     """The messages of a round."""
@@ -50,24 +66,13 @@ class Outcome:
 
 
 def collect(
-    receive: Callable[[float], bytes | None],
-    *,
-    number: int,
-    clients: Mapping[str, int],
-    levels: Levels,
-    shapes: Factors,
-    quorum: float = 0.6,
-    timeout: float = 60.0,
-    clock: Callable[[], float] = time.monotonic,
+    receive: Callable[[float], bytes | None], asked: Round, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
-    """Collect the messages of round `number`.
-
-    `receive`: returns the next message, or None if there is none within the given seconds. `clients`: the
-    ranks of the clients that were asked, by name. `shapes`: the server's adapters. `quorum`: share of these
-    clients.
+    """Collect the messages of a round. `receive` returns the next message, or None if there is none within
+    the given seconds.
     """
-    outcome = Outcome(max(1, math.ceil(quorum * len(clients))))
-    waiting, answered, deadline = set(clients), set[str](), clock() + timeout
+    outcome = Outcome(max(1, math.ceil(asked.quorum * len(asked.clients))))
+    waiting, answered, deadline = set(asked.clients), set[str](), clock() + asked.timeout
     for _ in range(MAX_MESSAGES):
         left = deadline - clock()
         if not waiting or left <= 0:
@@ -76,7 +81,7 @@ def collect(
         if message is None:
             break
         outcome.received_bytes += len(message)
-        update, name, reason = _judge(message, number, clients, levels, shapes)
+        update, name, reason = _judge(message, asked)
         if update is not None and name in answered:
             update, reason = None, "duplicate"
         if update is None:
@@ -85,26 +90,24 @@ def collect(
             answered.add(name)
             outcome.updates.append(update)
         waiting.discard(name)
-    outcome.vanished = sorted(set(clients) - answered)
+    outcome.vanished = sorted(set(asked.clients) - answered)
     return outcome
 
 
-def _judge(
-    message: bytes, number: int, clients: Mapping[str, int], levels: Levels, shapes: Factors
-) -> tuple[Update | None, str, str]:
+def _judge(message: bytes, asked: Round) -> tuple[Update | None, str, str]:
     """Return the update if it can be used, the client, and the reason if it cannot."""
     try:
         update = from_bytes(message)
     except UpdateError:
         return None, "", "undecodable"
     reason = ""
-    if update.client not in clients:
+    if update.client not in asked.clients:
         reason = "unknown client"
-    elif update.round != number:
+    elif update.round != asked.number:
         reason = "other round"
-    elif update.rank not in levels.ranks or update.rank != clients[update.client]:
+    elif update.rank not in asked.levels.ranks or update.rank != asked.clients[update.client]:
         reason = "unknown rank"
-    elif not _fits(update, shapes):
+    elif not _fits(update, asked.shapes):
         reason = "wrong shape"
     elif update.samples < 1:
         reason = "no samples"

@@ -17,6 +17,7 @@ and at the end of the block w_p = r_0 ... r_(s-1) w_p - Y_p^T v. In exact arithm
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -41,6 +42,36 @@ class Diverged(ArithmeticError):
     """The margins are not finite any more: the learning rate is too high, or the targets are too large."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CASGDOptions:
+    """The settings of a training. Raises ValueError for an invalid one."""
+
+    loss: LossName
+    """Loss of the model: logistic, linear or poisson."""
+    lr: float
+    """Learning rate."""
+    batch: int
+    """Usual number of rows of a batch, from which `auto` chooses s."""
+    s: int | Literal["auto"] = "auto"
+    """Number of iterations for one all-reduce; `auto` to choose it from measured costs."""
+    l2: float = 0.0
+    """Factor of the L2 penalty."""
+    precision: Precision = FP32
+    """Types of numbers."""
+
+    def __post_init__(self) -> None:
+        if self.s != "auto" and not 1 <= self.s <= MAX_BLOCK:
+            raise ValueError(f"s: {self.s} is not between 1 and {MAX_BLOCK}")
+        if self.batch < 1:
+            raise ValueError(f"batch: {self.batch} is not above 0")
+        if not self.lr > 0 or not self.l2 >= 0 or self.lr * self.l2 >= 1:
+            raise ValueError(
+                f"lr: {self.lr} and l2: {self.l2}: lr must be above 0, l2 0 or more, lr x l2 below 1"
+            )
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss: {self.loss!r} is not one of {', '.join(LOSSES)}")
+
+
 class CASGD(Optimizer):
     """SGD for a generalized linear model, with one all-reduce for `s` iterations.
 
@@ -49,7 +80,8 @@ class CASGD(Optimizer):
     `weights` computes at once what is left.
 
     ```python
-    optimizer = CASGD(features[:, mine], targets, loss="logistic", lr=0.1, batch=16, s=8)
+    options = CASGDOptions(loss="logistic", lr=0.1, batch=16, s=8)
+    optimizer = CASGD(features[:, mine], targets, options)
     for rows in batches:  # the same batches on all ranks
         optimizer.step(rows)
     print(optimizer.weights)  # of this rank's columns
@@ -62,39 +94,26 @@ class CASGD(Optimizer):
         self,
         features: Tensor,
         targets: Tensor,
+        options: CASGDOptions,
         *,
-        loss: LossName,
-        lr: float,
-        batch: int,
-        s: int | Literal["auto"] = "auto",
-        l2: float = 0.0,
-        precision: Precision = FP32,
         weights: Tensor | None = None,
         collectives: Collectives | None = None,
     ) -> None:
-        """`features`: all rows of this rank's columns. `targets`: one number for each row. `batch`: usual
-        number of rows of a batch, from which `auto` chooses s. `weights`: first weights of this rank's
-        columns, which are changed in place; zeros by default. `collectives`: the ranks that have the other
-        columns; by default those of the default process group.
+        """`features`: all rows of this rank's columns. `targets`: one number for each row. `weights`: first
+        weights of this rank's columns, which are changed in place; zeros by default. `collectives`: the
+        ranks that have the other columns; by default those of the default process group.
 
-        Raises ValueError for an invalid setting, and GlmDataError for features or targets that cannot be
-        used.
+        Raises GlmDataError for features or targets that cannot be used, and ValueError for weights that do
+        not fit them.
         """
-        if s != "auto" and not 1 <= s <= MAX_BLOCK:
-            raise ValueError(f"s: {s} is not between 1 and {MAX_BLOCK}")
-        if batch < 1:
-            raise ValueError(f"batch: {batch} is not above 0")
-        if not lr > 0 or not l2 >= 0 or lr * l2 >= 1:
-            raise ValueError(f"lr: {lr} and l2: {l2}: lr must be above 0, l2 0 or more, lr x l2 below 1")
-        if loss not in LOSSES:
-            raise ValueError(f"loss: {loss!r} is not one of {', '.join(LOSSES)}")
-        _check(features, targets, loss)
+        precision = options.precision
+        _check(features, targets, options.loss)
         if weights is None:
             weights = torch.zeros(features.shape[1], dtype=precision.weight, device=features.device)
         if weights.shape != features.shape[1:] or weights.dtype != precision.weight:
             raise ValueError(f"weights: {list(weights.shape)} of {weights.dtype} do not fit the features")
-        super().__init__([weights], {"lr": lr, "l2": l2})
-        self._loss = LOSSES[loss]
+        super().__init__([weights], {"lr": options.lr, "l2": options.l2})
+        self._loss = LOSSES[options.loss]
         self._precision = precision
         self._features = features.to(precision.data)
         self._targets = targets.to(precision.residual)
@@ -107,7 +126,8 @@ class CASGD(Optimizer):
         self.batch_loss = float("nan")
         """Mean loss over the rows of the last computed block, each before its own iteration."""
         self._layouts: dict[tuple[int, ...], BlockTriangle] = {}
-        self.s: int = choose(self._features, batch, precision, self.collectives) if s == "auto" else s
+        s = options.s
+        self.s: int = choose(self._features, options.batch, precision, self.collectives) if s == "auto" else s
         """Number of iterations for one all-reduce."""
 
     @property

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from convoy_workloads.federated.adapters import PrefixLoRA
 from convoy_workloads.federated.aggregation import RULES, Rule, aggregate, contributors
 from convoy_workloads.federated.levels import Levels, prefix
-from convoy_workloads.federated.rounds import REASONS, Outcome, collect
+from convoy_workloads.federated.rounds import REASONS, Outcome, Round, collect
 from convoy_workloads.federated.update import Update, UpdateError, from_bytes
 
 LEVELS = Levels((2, 4, 8))
@@ -230,16 +230,8 @@ def gather(messages: list[bytes], clients: dict[str, int], quorum: float = 0.6) 
         now[0] += 1.0
         return messages.pop(0) if messages else None
 
-    return collect(
-        receive,
-        number=1,
-        clients=clients,
-        levels=LEVELS,
-        shapes=SERVER,
-        quorum=quorum,
-        timeout=10.0,
-        clock=lambda: now[0],
-    )
+    asked = Round(number=1, clients=clients, levels=LEVELS, shapes=SERVER, quorum=quorum, timeout=10.0)
+    return collect(receive, asked, lambda: now[0])
 
 
 def test_unusable_messages_are_counted_with_their_reason() -> None:

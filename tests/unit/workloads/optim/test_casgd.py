@@ -13,7 +13,7 @@ from convoy_workloads.comm.collectives import Collectives, Traffic
 from convoy_workloads.engines.casgd.ablation import TOLERANCE, S, final_loss
 from convoy_workloads.engines.casgd.data import batch, columns_of, synth
 from convoy_workloads.optim.block_size import Costs, choose, message_bytes
-from convoy_workloads.optim.casgd import CASGD, Diverged, GlmDataError
+from convoy_workloads.optim.casgd import CASGD, CASGDOptions, Diverged, GlmDataError
 from convoy_workloads.optim.losses import LossName
 from convoy_workloads.optim.precision import CHOICES, FP32, FP64, MIXED, Precision
 
@@ -55,17 +55,9 @@ def distributed(
 
     def rank_main(collectives: Collectives) -> tuple[Tensor, Traffic]:
         mine = order[columns_of(collectives.rank, world, COLUMNS, "contiguous")]
-        optimizer = CASGD(
-            problem.features[:, mine],
-            problem.targets,
-            loss=loss,
-            lr=LR,
-            l2=L2,
-            batch=SIZE,
-            s=s,
-            precision=precision,
-            collectives=collectives,
-        )
+        options = CASGDOptions(loss=loss, lr=LR, l2=L2, batch=SIZE, s=s, precision=precision)
+        own = problem.features[:, mine]
+        optimizer = CASGD(own, problem.targets, options, collectives=collectives)
         for iteration in range(ITERATIONS):
             optimizer.step(rows_of(iteration))
         return optimizer.weights, collectives.traffic
@@ -117,7 +109,9 @@ def test_each_iteration_has_its_own_learning_rate_and_size() -> None:
 
     def train(s: int) -> Tensor:
         optimizer = CASGD(
-            problem.features, problem.targets, loss="linear", lr=LR, l2=L2, batch=SIZE, s=s, precision=FP64
+            problem.features,
+            problem.targets,
+            CASGDOptions(loss="linear", lr=LR, l2=L2, batch=SIZE, s=s, precision=FP64),
         )
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
         for iteration in range(20):
@@ -179,9 +173,8 @@ def test_a_state_in_the_middle_of_a_block_goes_on_with_the_same_bits() -> None:
     problem = synth("poisson", ROWS, COLUMNS - 1, 3)
 
     def make(weights: Tensor) -> CASGD:
-        return CASGD(
-            problem.features, problem.targets, loss="poisson", lr=LR, batch=SIZE, s=8, weights=weights
-        )
+        options = CASGDOptions(loss="poisson", lr=LR, batch=SIZE, s=8)
+        return CASGD(problem.features, problem.targets, options, weights=weights)
 
     alone, restored = make(torch.zeros(COLUMNS)), make(torch.zeros(COLUMNS))
     for iteration in range(13):
@@ -199,7 +192,9 @@ def test_unusable_data_and_settings_are_named() -> None:
 
     def make(**changed: object) -> CASGD:
         given: dict[str, object] = {"loss": "logistic", "lr": 0.1, "batch": 4, "s": 2, **changed}
-        return CASGD(given.pop("features", features), given.pop("targets", targets), **given)  # type: ignore[arg-type]
+        data = [given.pop("features", features), given.pop("targets", targets)]
+        weights = given.pop("weights", None)
+        return CASGD(*data, CASGDOptions(**given), weights=weights)  # type: ignore[arg-type]
 
     for changed, words in (
         ({"s": 0}, "s: 0 is not between"),
@@ -226,7 +221,11 @@ def test_unusable_data_and_settings_are_named() -> None:
 
 
 def test_a_training_that_diverges_is_an_error() -> None:
-    optimizer = CASGD(torch.ones(8, 1), torch.full((8,), 1e30), loss="linear", lr=1e9, batch=4, s=1)
+    optimizer = CASGD(
+        torch.ones(8, 1),
+        torch.full((8,), 1e30),
+        CASGDOptions(loss="linear", lr=1e9, batch=4, s=1),
+    )
     with pytest.raises(Diverged, match="lower learning rate"):
         for _ in range(3):
             optimizer.step(torch.arange(4))

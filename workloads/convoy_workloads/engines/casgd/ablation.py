@@ -14,7 +14,7 @@ import torch
 
 from convoy_workloads.comm.collectives import Collectives
 from convoy_workloads.engines.casgd.data import batch, synth
-from convoy_workloads.optim.casgd import CASGD
+from convoy_workloads.optim.casgd import CASGD, CASGDOptions
 from convoy_workloads.optim.losses import LossName
 from convoy_workloads.optim.precision import CHOICES, FP32, MIXED, Precision
 
@@ -27,16 +27,9 @@ ROWS, COLUMNS, BATCH, ITERATIONS, S = 2048, 64, 16, 512, 64
 def final_loss(loss: LossName, precision: Precision, s: int, seed: int = 0) -> float:
     """Return the loss over all rows after a training of one rank."""
     problem = synth(loss, ROWS, COLUMNS, seed, signs=True)
-    optimizer = CASGD(
-        problem.features,
-        problem.targets,
-        loss=loss,
-        lr=RATES[loss],
-        batch=BATCH,
-        s=s,
-        precision=precision,
-        collectives=Collectives(lambda tensor: tensor),
-    )
+    options = CASGDOptions(loss=loss, lr=RATES[loss], batch=BATCH, s=s, precision=precision)
+    alone = Collectives(lambda tensor: tensor)
+    optimizer = CASGD(problem.features, problem.targets, options, collectives=alone)
     for iteration in range(ITERATIONS):
         optimizer.step(batch(seed, iteration, ROWS, BATCH))
     return optimizer.loss()

@@ -12,7 +12,7 @@ import convoy
 from convoy_workloads.comm.collectives import Collectives, of_group
 from convoy_workloads.engines.casgd import data
 from convoy_workloads.engines.casgd.params import Params
-from convoy_workloads.optim.casgd import CASGD, Diverged, GlmDataError
+from convoy_workloads.optim.casgd import CASGD, CASGDOptions, Diverged, GlmDataError
 from convoy_workloads.optim.precision import with_choices
 from convoy_workloads.runtime.exactness import fingerprint
 
@@ -59,16 +59,19 @@ def train(job: convoy.Job[Params]) -> None:
     group = linked(params) if job.world > 1 else None
     checks = of_group(group)
     model = Glm(columns, precision.weight, own).to(job.device)
+    options = CASGDOptions(
+        loss=params.loss,
+        lr=params.lr,
+        l2=params.l2,
+        batch=params.batch,
+        s=params.s,
+        precision=precision,
+    )
     try:
         optimizer = CASGD(
             problem.features[:, own].to(job.device),
             problem.targets.to(job.device),
-            loss=params.loss,
-            lr=params.lr,
-            l2=params.l2,
-            batch=params.batch,
-            s=params.s,
-            precision=precision,
+            options,
             weights=model.own,
             collectives=of_group(group),
         )

@@ -22,7 +22,7 @@ from torch.multiprocessing.spawn import spawn
 from convoy_workloads.comm.linked_group import init
 from convoy_workloads.comm.links import Link, Links
 from convoy_workloads.engines.casgd.data import Problem, batch, columns_of, synth
-from convoy_workloads.optim.casgd import CASGD
+from convoy_workloads.optim.casgd import CASGD, CASGDOptions
 from convoy_workloads.optim.precision import with_choices
 
 WORLD = 2
@@ -84,15 +84,14 @@ def _rank(rank: int, folder: str, workload: Workload, variants: Mapping[str, Var
 
 
 def _train(mine: Problem, workload: Workload, variant: Variant) -> dict[str, Any]:
-    optimizer = CASGD(
-        mine.features,
-        mine.targets,
+    options = CASGDOptions(
         loss=workload["loss"],
         lr=workload["lr"],
         batch=workload["batch"],
         s=variant["s"],
         precision=with_choices(variant.get("precision", "fp32"), {}),
     )
+    optimizer = CASGD(mine.features, mine.targets, options)
     dist.barrier()
     began, processor = time.perf_counter(), time.process_time()
     for iteration in range(workload["iterations"]):

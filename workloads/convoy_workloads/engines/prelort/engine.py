@@ -34,7 +34,7 @@ def train(job: convoy.Job[Params]) -> None:
     task = task_of(params)
     base = task.base()
     pretrain(base, task, params.pretrain_steps)
-    take_over(base, collectives)
+    share_base(base, collectives)
     federation = Federation(params, task, base)
     totals = {"stragglers": 0, "quarantined": 0, "lost_rounds": 0, "bytes_up": 0, "bytes_down": 0}
     lost = Lost()
@@ -92,7 +92,7 @@ def results(federation: Federation, task: object, seed: int) -> dict[str, float]
     return found
 
 
-def take_over(base: nn.Module, collectives: Collectives) -> None:
+def share_base(base: nn.Module, collectives: Collectives) -> None:
     """Give all ranks the base model of rank 0, so that ranks on different processors have the same."""
     with torch.no_grad():
         for parameter in base.parameters():

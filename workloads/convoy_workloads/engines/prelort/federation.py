@@ -21,7 +21,7 @@ from convoy_workloads.engines.prelort.text import ByteText
 from convoy_workloads.federated.adapters import PrefixLoRA
 from convoy_workloads.federated.aggregation import aggregate
 from convoy_workloads.federated.levels import Factors, Levels, prefix
-from convoy_workloads.federated.rounds import Outcome, collect
+from convoy_workloads.federated.rounds import Outcome, Round, collect
 from convoy_workloads.federated.update import Update
 
 
@@ -128,8 +128,7 @@ class Federation:
         queue: SimpleQueue[bytes] = SimpleQueue()
         for one in messages:
             queue.put(one)
-        outcome = collect(
-            lambda _: None if queue.empty() else queue.get(),
+        asked = Round(
             number=number,
             clients=self.chosen(number),
             levels=self.levels,
@@ -137,6 +136,7 @@ class Federation:
             quorum=self._params.quorum,
             timeout=math.inf,  # All messages are there: the clients have kept the time themselves.
         )
+        outcome = collect(lambda _: None if queue.empty() else queue.get(), asked)
         if outcome.quorate:
             self.adapter.replace(self._server(self.levels, self.adapter.factors, outcome.updates))
         return outcome

@@ -62,7 +62,7 @@ def figures(package: Path | None, rounds: int = SEEDS) -> Figures:
         for rank in (2, 16):
             for other in text:
                 target = 0.0 if other == ZEROPAD else None
-                _gain(found, "text", text, (ours, other), f"perplexity, rank {rank}", target, lower=True)
+                _gain(found, "text", text, (ours, other), f"perplexity, rank {rank}", target)
                 _gain(found, "text", text, (ours, other), f"ROUGE-L, rank {rank}", None)
     if not flower.installed():
         why = "the package flwr cannot be installed"
@@ -102,9 +102,9 @@ def _gain(
     arms: tuple[str, str],
     figure: str,
     target: float | None,
-    lower: bool = False,
 ) -> None:
     ours, other = arms
+    lower = figure.startswith("perplexity")
     if other in OURS:
         return
     one, two = results[ours][figure], results[other][figure]
