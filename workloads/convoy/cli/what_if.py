@@ -55,8 +55,9 @@ def what_if(
 ) -> None:
     """Predict the times of a training step on a network that need not exist.
 
-    The command simulates collectives, messages and computation of each rank. With --oracle it compares the
-    figures with those in a file. The exit status is 1 if a case differs, or if a rank cannot finish.
+    The command simulates collectives, messages and computation of each rank. A file with loadStore describes
+    one collective of GPUs by loads and stores of cache lines, or a sweep. With --oracle the command compares
+    the figures with those in a file. The exit status is 1 if a case differs, or if a rank cannot finish.
     """
     if (file is None) == (oracle is None):
         raise Failure("what-if needs either FILE or --oracle FILE")
