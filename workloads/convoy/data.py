@@ -11,22 +11,32 @@ for batch in batches:
 ```
 
 `OnlineBatches` forms batches under a token budget, from the lengths that samples have after preprocessing.
+`AdaptiveBuckets` sizes the batches of samples of equal length (buckets) by the measured time of a step.
 This module needs torch and numpy. `import convoy` alone does not.
 """
 
+from convoy_workloads.data.adaptive_buckets import AdaptiveBuckets, BucketInfo, BucketOptions
+from convoy_workloads.data.bucket_table import BucketError, BucketTable
 from convoy_workloads.data.intake import Quarantined, SampleError, SampleFunctions
 from convoy_workloads.data.online_batches import BatchInfo, OnlineBatches
 from convoy_workloads.data.online_options import OnlineOptions
 from convoy_workloads.data.padding import pad_batch
 from convoy_workloads.data.sample_stream import LoaderError
+from convoy_workloads.packing.step_cost import Timing
 
 __all__ = [
+    "AdaptiveBuckets",
     "BatchInfo",
+    "BucketError",
+    "BucketInfo",
+    "BucketOptions",
+    "BucketTable",
     "LoaderError",
     "OnlineBatches",
     "OnlineOptions",
     "Quarantined",
     "SampleError",
     "SampleFunctions",
+    "Timing",
     "pad_batch",
 ]

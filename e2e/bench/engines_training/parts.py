@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from convoy_workloads.bench.figures import Figures
+from convoy_workloads.engines.adaptiveload import rows as adaptiveload
 from convoy_workloads.engines.casgd import rows as casgd
 from convoy_workloads.engines.odb import rows as odb
 from convoy_workloads.engines.prelort import rows as prelort
@@ -12,6 +13,7 @@ from e2e.bench.engines_training.packages import installed
 
 PARTS: Mapping[str, Callable[[Figures], None]] = {
     "odb": lambda found: found.merge(odb.figures(installed("odb"))),
+    "adaptiveload": lambda found: found.merge(adaptiveload.figures()),
     "casgd": lambda found: found.merge(casgd.figures()),
     "prelort": lambda found: found.merge(prelort.figures(installed("prelort"))),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from convoy_workloads.engines import (
     activator,
+    adaptiveload,
     casgd,
     experiment_analysis,
     experiment_simulation,
@@ -26,6 +27,7 @@ ENGINES: tuple[EngineEntry, ...] = (
     gpt.ENGINE,
     casgd.ENGINE,
     odb.ENGINE,
+    adaptiveload.ENGINE,
     prelort.ENGINE,
     lm.ENGINE,
     fmplex.ENGINE,

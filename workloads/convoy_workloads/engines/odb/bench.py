@@ -17,16 +17,27 @@ from convoy_workloads.engines.odb import ENGINE
 
 RANKS = 2
 ONLINE, FIXED, BLIND = "odb", "fixed batches", "odb that sees no lengths"
-FULL: dict[str, Any] = {"samples": 600}
+FULL: dict[str, Any] = {
+    "samples": 400,
+    "mean_length": 125,
+    "longest": 512,
+    "token_budget": 2048,
+    "layers": 2,
+    "width": 64,
+}
 
 
 def arm(name: str, params: Mapping[str, Any], **options: Any) -> Arm:
     """Return an arm: a training by epoch.py under torchrun."""
-    given = json.dumps({"params": dict(params), **options})
+    return program(name, {"params": dict(params), **options})
+
+
+def program(name: str, options: Mapping[str, Any]) -> Arm:
+    """Return an arm that runs epoch.py with these options."""
     launcher = [*PYTHON, "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "-m"]
 
     def command(result: Path) -> list[str]:
-        return [*launcher, "convoy_workloads.engines.odb.epoch", str(result), given]
+        return [*launcher, "convoy_workloads.engines.odb.epoch", str(result), json.dumps(dict(options))]
 
     return Arm(name, command)
 

@@ -1,8 +1,10 @@
-"""An arm of the bench: one epoch, or the training to a target loss, as a plain program for torchrun.
+"""Arms of the bench: one epoch each, or the training to a target loss, as a plain program for torchrun.
 
 The command is `torchrun --nproc-per-node=2 -m convoy_workloads.engines.odb.epoch RESULT OPTIONS`. OPTIONS is
 a JSON object with `params`, and optionally `target_loss`, at which the training ends, and `package`, the
-folder of the published package, whose loader is used instead. Rank 0 writes the result:
+folder of the published package, whose loader is used instead. With `arms`, a list of such objects, and
+`rounds`, the processes run all arms in each round, and each round starts with another arm. Rank 0 writes the
+result, or a list of the results of each arm:
 
 - `seconds`, `processor_seconds`: from the first batch on. Processor time is of all ranks and their loaders,
   without the measurement of the held-out loss.
@@ -73,7 +75,7 @@ def main() -> None:
     result, text = sys.argv[1:]
     options = json.loads(text)
     dist.init_process_group("gloo")
-    found = run(Params.model_validate(options["params"]), options.get("target_loss"), options.get("package"))
+    found: Any = alternate(options["arms"], options["rounds"]) if "arms" in options else run(**options)
     if dist.get_rank() == 0:
         Path(result).write_text(json.dumps(found))
     dist.barrier()
@@ -81,8 +83,24 @@ def main() -> None:
     os._exit(0)  # Threads of torch may abort a process of torchrun that ends normally (bench/stopwatch.py).
 
 
-def run(params: Params, target_loss: float | None, package: str | None) -> dict[str, Any]:
+def alternate(arms: list[dict[str, Any]], rounds: int) -> list[list[dict[str, Any]]]:
+    """Return the results of each arm, one for each round."""
+    found: list[list[dict[str, Any]]] = [[] for _ in arms]
+    for number in range(rounds):
+        for place in range(len(arms)):
+            at = (number + place) % len(arms)
+            found[at].append(run(**arms[at]))
+    return found
+
+
+def run(
+    params: dict[str, Any], target_loss: float | None = None, package: str | None = None
+) -> dict[str, Any]:
     """Train, and return the result."""
+    return _train(Params.model_validate(params), target_loss, package)
+
+
+def _train(params: Params, target_loss: float | None, package: str | None) -> dict[str, Any]:
     rank, world = dist.get_rank(), dist.get_world_size()
     documents, held_out = load(params)
     plain, model = make_model(params, CPU, world)

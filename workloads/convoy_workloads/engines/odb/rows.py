@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convoy_workloads.bench.arms import Arm
-from convoy_workloads.bench.comparison import Measure, Ratio, alternate, ratio
+from convoy_workloads.bench.comparison import Measure, Ratio, ratio
 from convoy_workloads.bench.figures import Figures, Metric
-from convoy_workloads.bench.trial import Trial
-from convoy_workloads.engines.odb.bench import BLIND, FIXED, FULL, ONLINE, arm
+from convoy_workloads.bench.trial import Trial, run
+from convoy_workloads.engines.odb.bench import BLIND, FIXED, FULL, ONLINE, program
 from convoy_workloads.engines.odb.schedules import BrokenPromise, play, random_schedule
 
 ROUNDS = 5
@@ -20,8 +19,9 @@ GREEDY, GROUPED, ORACLE = "odb, batches filled as in the paper", "length-grouped
 PACKAGE = "package online-dynamic-batching 0.1.2"
 TARGET_LOSS = 2.9
 """Held-out loss of the comparison at equal samples per step, in nats per byte. A uniform guess has 5.55."""
-EQUAL: dict[str, Any] = {"samples": 1200, "samples_per_step": 32, "held_out_every": 2, "learning_rate": 4e-3}
+EQUAL: dict[str, Any] = {**FULL, "samples_per_step": 32, "held_out_every": 2, "learning_rate": 4e-3}
 """Parameters of that comparison."""
+DEADLINE_SECONDS = 3600.0
 
 PROCESSOR = Measure(
     name="processor time", unit="seconds", value_of=lambda trial: trial.result["processor_seconds"]
@@ -29,32 +29,46 @@ PROCESSOR = Measure(
 WALL = Measure(name="wall time", unit="seconds", value_of=lambda trial: trial.result["seconds"])
 
 
-def epoch_arms(package: Path | None, options: Mapping[str, Any]) -> list[Arm]:
-    """Return the arms of an epoch. `package`: folder of the published package, if it is installed."""
-    found = [
-        arm(ONLINE, options),
-        arm(GREEDY, {**options, "batch_overhead": None}),
-        arm(FIXED, {**options, "batching": "fixed"}),
-        arm(GROUPED, {**options, "batching": "grouped"}),
-        arm(ORACLE, {**options, "batching": "oracle"}),
-        arm(BLIND, {**options, "batching": "blind"}),
-    ]
-    return [*found, arm(PACKAGE, options, package=str(package))] if package else found
+def epoch_arms(package: Path | None) -> dict[str, dict[str, Any]]:
+    """Return the options of the arms of an epoch. `package`: folder of the published package, if there."""
+    found: dict[str, dict[str, Any]] = {
+        ONLINE: {"params": FULL},
+        GREEDY: {"params": {**FULL, "batch_overhead": None}},
+        FIXED: {"params": {**FULL, "batching": "fixed"}},
+        GROUPED: {"params": {**FULL, "batching": "grouped"}},
+        ORACLE: {"params": {**FULL, "batching": "oracle"}},
+        BLIND: {"params": {**FULL, "batching": "blind"}},
+    }
+    return {**found, PACKAGE: {"params": FULL, "package": str(package)}} if package else found
+
+
+def equal_arms() -> dict[str, dict[str, Any]]:
+    """Return the options of the arms at equal samples per step."""
+    return {
+        ONLINE: {"params": {**EQUAL, "batching": "online"}, "target_loss": TARGET_LOSS},
+        FIXED: {"params": {**EQUAL, "batching": "fixed"}, "target_loss": TARGET_LOSS},
+    }
+
+
+def measure(arms: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, list[Trial]]:
+    """Run all arms in each round, by the same two processes. Return the trials by name of the arm."""
+    options = {"arms": [dict(one) for one in arms.values()], "rounds": rounds}
+    whole = run(program("arms of odb", options), DEADLINE_SECONDS)
+    results: Any = whole.result
+    return {
+        name: [Trial(one["seconds"], one["processor_seconds"], one) for one in listed]
+        for name, listed in zip(arms, results, strict=True)
+    }
 
 
 def figures(package: Path | None, rounds: int = ROUNDS) -> Figures:
     """Measure all rows. `package`: folder of the published package, if it can be installed."""
     found = Figures()
-    trials = alternate(epoch_arms(package, FULL), rounds)
-    _epoch(found, trials)
+    _epoch(found, measure(epoch_arms(package), rounds))
     if package is None:
         metric = Metric(f"odb, an epoch: processor time, {PACKAGE}", "seconds")
         found.add_unmeasured(metric, "the package cannot be installed")
-    arms = [
-        arm(ONLINE, {**EQUAL, "batching": "online"}, target_loss=TARGET_LOSS),
-        arm(FIXED, {**EQUAL, "batching": "fixed"}, target_loss=TARGET_LOSS),
-    ]
-    _equal_loss(found, alternate(arms, rounds))
+    _equal_loss(found, measure(equal_arms(), rounds))
     _schedules(found, SCHEDULES)
     _claims(found)
     return found
@@ -64,11 +78,11 @@ def _epoch(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
     """Add the rows of an epoch: times, padding, ratios with their targets, coverage, and the control."""
     for measure in (PROCESSOR, WALL):
         for name, runs in trials.items():
-            for run in runs:
-                found.add(Metric(f"odb, an epoch: {measure.name}, {name}", "seconds"), measure.value_of(run))
+            for one in runs:
+                found.add(Metric(f"odb, an epoch: {measure.name}, {name}", "seconds"), measure.value_of(one))
     for name, runs in trials.items():
-        for run in runs:
-            found.add(Metric(f"odb, an epoch: padding, {name}", "ratio"), run.result["padding"])
+        for one in runs:
+            found.add(Metric(f"odb, an epoch: padding, {name}", "ratio"), one.result["padding"])
     targets = {FIXED: 1.5}
     for measure in (PROCESSOR, WALL):
         for name in trials:
@@ -93,17 +107,17 @@ def _epoch(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
 
 def _coverage(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
     """Add the rows of what must be equal: the samples of an epoch, and the steps of the ranks."""
-    own = [run for name in trials if name != PACKAGE for run in trials[name]]
-    other = sum(run.result["samples"] != own[0].result["samples"] for run in own)
+    own = [one for name in trials if name != PACKAGE for one in trials[name]]
+    other = sum(one.result["samples"] != own[0].result["samples"] for one in own)
     metric = Metric(
         "equality: odb, runs that use other samples than the first", "", 0, spread=f"{len(own)} runs"
     )
     found.add(metric, other)
-    unequal = sum(run.result["unequal"] for run in own)
+    unequal = sum(one.result["unequal"] for one in own)
     found.add(Metric("equality: odb, ranks with another number of batches", "", 0), unequal)
-    for run in trials.get(PACKAGE, ()):
-        repeated = run.result["count"] - run.result["distinct"]
-        missing = trials[ONLINE][0].result["distinct"] - run.result["distinct"]
+    for one in trials.get(PACKAGE, ()):
+        repeated = one.result["count"] - one.result["distinct"]
+        missing = trials[ONLINE][0].result["distinct"] - one.result["distinct"]
         found.add(Metric(f"odb, an epoch: samples missing, {PACKAGE}", ""), missing)
         found.add(Metric(f"odb, an epoch: samples used twice, {PACKAGE}", ""), repeated)
 
@@ -111,10 +125,10 @@ def _coverage(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
 def _equal_loss(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
     title = f"odb, to a loss of {TARGET_LOSS} at {EQUAL['samples_per_step']} samples per step"
     for name, runs in trials.items():
-        for run in runs:
-            found.add(Metric(f"{title}: processor time, {name}", "seconds"), PROCESSOR.value_of(run))
-            found.add(Metric(f"{title}: wall time, {name}", "seconds"), WALL.value_of(run))
-            found.add(Metric(f"{title}: optimizer steps, {name}", ""), run.result["steps"])
+        for one in runs:
+            found.add(Metric(f"{title}: processor time, {name}", "seconds"), PROCESSOR.value_of(one))
+            found.add(Metric(f"{title}: wall time, {name}", "seconds"), WALL.value_of(one))
+            found.add(Metric(f"{title}: optimizer steps, {name}", ""), one.result["steps"])
     for measure, target in ((PROCESSOR, 1.5), (WALL, None)):
         better = ratio(measure, trials[ONLINE], trials[FIXED])
         _add_ratio(found, f"{title}: {measure.name}, times better than {FIXED}", better, target)

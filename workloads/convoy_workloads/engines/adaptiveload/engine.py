@@ -1,0 +1,69 @@
+"""Training of a diffusion transformer on videos of different sizes, with batches that balance the ranks."""
+
+from __future__ import annotations
+
+import torch
+
+import convoy
+from convoy_workloads.engines.adaptiveload.model import DiT
+from convoy_workloads.engines.adaptiveload.params import Params
+from convoy_workloads.engines.adaptiveload.training import (
+    StepTimes,
+    loss_of,
+    make_batches,
+    peak_memory_bytes,
+    profile,
+    take_step,
+)
+from convoy_workloads.engines.gpt.deterministic import be_deterministic
+from convoy_workloads.runtime.exactness import fingerprint
+
+
+def main() -> None:
+    """Run one rank of the training."""
+    with convoy.join(Params) as job:
+        train(job)
+
+
+def train(job: convoy.Job[Params]) -> None:
+    """Restore the model, the table and the position, then train, report the steps and save checkpoints."""
+    params = job.params
+    be_deterministic(job.device)
+    torch.manual_seed(params.seed)
+    model = DiT(params).to(job.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate)
+    batches = make_batches(params)
+
+    def warm() -> None:
+        videos = torch.zeros(1, min(params.buckets), params.channels)
+        loss_of(model, videos, (0,), job.device).backward()  # type: ignore[no-untyped-call]
+
+    job.restore(model=model, optimizer=optimizer, extra={"batches": batches}, warm=warm)
+    if params.profile and not job.restored.step and params.rule != "equal_tokens":
+        batches.profile(profile(model, params, job.device))
+    times, stream = StepTimes(job.rank, job.world), iter(batches)
+    for step in job.steps(params.steps):
+        with job.loading():
+            videos = next(stream, None)
+            if videos is None:  # the next epoch
+                stream = iter(batches)
+                videos = next(stream)
+        optimizer.zero_grad(set_to_none=True)
+        loss = take_step(model, batches, videos, times, (params.seed, step, job.device))
+        optimizer.step()
+        info = batches.info
+        metrics = {
+            **batches.metrics(),
+            "imbalance_ratio": times.imbalance,
+            "peak_memory_bytes": peak_memory_bytes(job.device),
+        }
+        samples, tokens = (info.all_samples, len(info.samples) * info.tokens) if info else (0, 0)
+        job.report(step, loss=loss, samples=samples, metrics=metrics, tokens=tokens)
+        job.checkpoint(step)
+
+    if job.rank == 0:
+        print(f"state after step {params.steps}: sha256 {fingerprint(model, optimizer)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
