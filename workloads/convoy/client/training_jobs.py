@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from convoy.client import job_actions, output, waiting
+from convoy.client import job_actions, output, traces, waiting
 from convoy.client.api import Api
 from convoy.client.awaited import WAIT_SECONDS
 from convoy.client.errors import NotFound, Refused
 from convoy.client.jobs import Jobs
 from convoy.client.log_follower import LogFollower, PodLogs
 from convoy.client.pod_logs import MAX_PODS, Notify, check_number, log_lines, pod_log, read_in_turn
+from convoy.client.traces import TraceRequest
 from convoy_crds.kind import Kind
 from convoy_crds.terms import LABEL_INDEX
 from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
+from convoy_crds.trainingjob_trace import TraceStatus
 
 
 class TrainingJobs(Jobs[TrainingJob]):
@@ -58,6 +60,26 @@ class TrainingJobs(Jobs[TrainingJob]):
         - Unreachable if the API server does not respond before the timeout.
         """
         return self._await(name, timeout, waiting.training(until))
+
+    def record_trace(
+        self,
+        name: str,
+        request: TraceRequest,
+        timeout: float = WAIT_SECONDS,
+        notify: Notify = lambda _: None,
+    ) -> TraceStatus:
+        """Let the job record some steps without a restart, and wait until the traces are in its store. Return
+        the state of the recording, which may have failed. `notify` gets a sentence about each change.
+
+        `timeout` is in seconds and must be above 0. Raises Refused if the job cannot record, WaitTimeout,
+        NotFound or Unreachable.
+        """
+        if why := traces.refusal(self.get(name)):
+            raise Refused(why)
+        request_id = secrets.token_hex(4)
+        self._patch(name, request.patch(request_id))
+        job = self._await(name, timeout, traces.traced(request_id, notify))
+        return job.status.trace or TraceStatus()
 
     def logs(
         self,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from convoy.cli.trace import analyse, convert, generate, predict, replay, show, validate
+from convoy.cli.trace import analyse, convert, fetch, generate, predict, record, replay, show, validate
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Convert, check, replay, predict, analyse, generate and show Chakra execution traces.",
+    help="Record, convert, check, replay, predict, analyse, generate and show Chakra execution traces.",
 )
+app.command("record")(record.record)
+app.command("fetch")(fetch.fetch)
 app.command("convert")(convert.convert)
 app.command("validate")(validate.validate)
 app.command("replay")(replay.replay)
