@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from convoy_workloads.bench.figures import Figures
+from convoy_workloads.engines.adaptiveload import kernel_timing
 from convoy_workloads.engines.adaptiveload import rows as adaptiveload
 from convoy_workloads.engines.casgd import rows as casgd
 from convoy_workloads.engines.odb import rows as odb
@@ -18,3 +19,7 @@ PARTS: Mapping[str, Callable[[Figures], None]] = {
     "prelort": lambda found: found.merge(prelort.figures(installed("prelort"))),
 }
 """Functions that measure an engine and add its figures, by name of the engine."""
+GPU_PARTS: Mapping[str, Callable[[Figures], None]] = {
+    "adaptiveload-gpu": lambda found: found.merge(adaptiveload.kernel_figures(kernel_timing.measure())),
+}
+"""Parts that run only on a machine with a GPU. Elsewhere their rows stay as they are."""

@@ -28,13 +28,14 @@ OPERATIONS = {"usual": plain_layernorm_modulate, "fused": layernorm_modulate}
 
 
 def main() -> None:
-    """Measure all shapes, in bf16, and the errors in fp32."""
-    rows: list[dict[str, Any]] = []
-    found = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
-    for shape in SHAPES:
-        rows.append(_measure(shape))
-        Path(sys.argv[1]).write_text(json.dumps(found, indent=2))
-        print(json.dumps(rows[-1]), flush=True)
+    """Measure, and write the result."""
+    Path(sys.argv[1]).write_text(json.dumps(measure(), indent=2))
+
+
+def measure() -> dict[str, Any]:
+    """Return the times and memory of all shapes, in bf16, and the errors in fp32."""
+    rows = [_measure(shape) for shape in SHAPES]
+    return {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
 
 
 def _measure(shape: tuple[int, int, int]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ FULL: dict[str, Any] = {
     "mean_length": 125,
     "longest": 512,
     "token_budget": 2048,
-    "layers": 2,
+    "layers": 1,
     "width": 64,
 }
 
