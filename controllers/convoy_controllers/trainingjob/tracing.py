@@ -78,7 +78,11 @@ def rearm(draft: Draft) -> None:
     current.ranks = [rank for rank in trace.ranks or range(world) if rank < world][:MAX_RANKS]
     current.state, current.files = TraceState.WAITING, []
     current.first_step = trace.steps.first if trace.steps else None
-    status.internal.trace.passed_at = None
+    status.internal.trace.attempt, status.internal.trace.passed_at = 0, None
+    if not current.ranks:
+        why = f"the job runs with {world} ranks now, without any of those"
+        close(draft, Reasons.TRACE_RANKS_UNKNOWN, why=why)
+        return
     _choose_steps(draft, trace)
 
 

@@ -198,6 +198,24 @@ def test_many_ranks_must_be_named() -> None:
     assert [one.ranks for one in orders(found)] == [(40,)]
 
 
+def test_a_shrunk_job_records_the_ranks_that_it_has() -> None:
+    for ranks, wanted in (([0, 1], [0]), ([1], None)):
+        job = make_job(
+            roles=[{"name": "worker", "replicas": 2, "minReplicas": 1}],
+            trace={"store": "s3", "steps": {"first": 50}, "ranks": ranks},
+        )
+        found = ToyCluster(job, make_engine())
+        found.stores["s3"] = make_store()
+        found.settle().train(9).settle()
+        found.schedulable = False
+        found.lose("job-worker-1").settle().wait(60).settle()
+        assert found.job.status.incarnation == 2
+        if wanted is None:
+            assert shown(found) == ("False", "TraceRanksUnknown") and not status(found).files
+        else:
+            assert status(found).ranks == wanted
+
+
 def test_end_of_the_job_ends_the_recording() -> None:
     found = cluster(steps={"first": 500}).settle().train(9).settle().exit_all().settle()
     assert found.job.status.phase == "Succeeded"
