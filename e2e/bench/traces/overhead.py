@@ -2,7 +2,8 @@
 
 Blocks of steps alternate in the same processes, so that all kinds meet the same machine. A block's value is
 the median of its steps. The overhead of a kind is the median over the rounds of its ratio to the blocks
-without a recorder in the same round.
+without a recorder in the same round. Processor time, that of all threads of the rank, shows
+the same on a busy machine.
 """
 
 from __future__ import annotations
@@ -40,25 +41,32 @@ def add(found: Figures) -> None:
 
 def add_rows(found: Figures, run: Run) -> None:
     """Add the figures of a job with rounds of blocks."""
-    blocks = [statistics.median(block) for block in run.reports[0].blocks]
-    each_round = [blocks[first : first + len(ROUND)] for first in range(0, len(blocks), len(ROUND))]
-    usual = [_of(NONE, one)[0] for one in each_round]
+    report = run.reports[0]
+    wall, processor = _rounds(report.blocks), _rounds(report.processor)
     usual_name = f"time of a step without a recorder: gloo, {SHAPE}"
-    for value in (value for one in each_round for value in _of(NONE, one)):
+    for value in (value for one in wall for value in _of(NONE, one)):
         found.add(Metric(usual_name, "ms"), 1e3 * value)
-    for value in (value for one in each_round for value in _of(ON, one)):
+    for value in (value for one in wall for value in _of(ON, one)):
         found.add(Metric("time of a recorded step", "ms", baseline=usual_name), 1e3 * value)
-    _ratios(found, "recorder on: longer steps", each_round, ON, MAX_ON)
-    _off(found, statistics.median(usual))
-    _ratios(found, "recorder off: longer steps, as measured", each_round, OFF, None)
-    control = "negative control: no recorder against no recorder: longer steps"
-    metric = Metric(control, "%", target=NOISE, spread=_spread(_control(each_round)))
-    found.add(metric, abs(statistics.median(_control(each_round))))
-    slowed = _percents(each_round, SLOWED)
-    name = f"negative control: steps made {100 * SLOWED_BY:g} % longer: longer steps, as measured"
-    metric = Metric(name, "%", target=MAX_ON, higher_is_better=True, spread=_spread(slowed))
-    found.add(metric, statistics.median(slowed))
+    for what, rounds in (("time", wall), ("processor time", processor)):
+        _ratios(found, f"recorder on: {what} of a step, more by", rounds, ON, MAX_ON)
+        _ratios(found, f"recorder off: {what} of a step, more by", rounds, OFF, None)
+        control = _control(rounds)
+        name = f"negative control: {what}, no recorder against no recorder, more by"
+        metric = Metric(name, "%", target=NOISE, spread=_spread(control))
+        found.add(metric, abs(statistics.median(control)))
+        slowed = _percents(rounds, SLOWED)
+        name = f"negative control: {what}, steps made {100 * SLOWED_BY:g} % longer, more by"
+        metric = Metric(name, "%", target=MAX_ON, higher_is_better=True, spread=_spread(slowed))
+        found.add(metric, statistics.median(slowed))
+    _off(found, statistics.median(_of(NONE, one)[0] for one in wall))
     _once(found, run)
+
+
+def _rounds(blocks: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the median step of each block of each round."""
+    medians = [statistics.median(block) for block in blocks]
+    return [medians[first : first + len(ROUND)] for first in range(0, len(medians), len(ROUND))]
 
 
 def _of(kind: str, one_round: Sequence[float]) -> list[float]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -67,6 +67,8 @@ class Report:
     parameters: int
     blocks: list[list[float]] = field(default_factory=list)
     """Seconds of each step of each block."""
+    processor: list[list[float]] = field(default_factory=list)
+    """Seconds of processor time of each step of each block, of all threads of the rank."""
     starts: list[float] = field(default_factory=list)
     """Seconds that each recording took to start."""
     ends: list[float] = field(default_factory=list)
@@ -74,6 +76,17 @@ class Report:
     collectives: list[float] = field(default_factory=list)
     """Median seconds of each size of all-reduce on idle links."""
     problems: list[str] = field(default_factory=list)
+
+
+class Seconds(NamedTuple):
+    """Wall time and processor time of the process."""
+
+    wall: float
+    processor: float
+
+    def since(self, before: Seconds) -> Seconds:
+        """Return the times that have passed since."""
+        return Seconds(self.wall - before.wall, self.processor - before.processor)
 
 
 class Training:
@@ -113,8 +126,9 @@ def main() -> None:
     for number, kind in enumerate(settings.blocks):
         dist.barrier()
         times = _block(kind, number, training, settings, rank, report, usual)
-        report.blocks.append(times)
-        usual = usual or statistics.median(times)
+        report.blocks.append([one.wall for one in times])
+        report.processor.append([one.processor for one in times])
+        usual = usual or statistics.median(report.blocks[0])
     (folder / f"rank.{rank}.json").write_text(json.dumps(asdict(report)))
     dist.barrier()
     dist.destroy_process_group()
@@ -134,9 +148,7 @@ def _time_all_reduce(size: int, repeats: int) -> float:
     tensor, times = torch.ones(size // 4), []
     for _ in range(repeats):
         dist.barrier()
-        before = time.perf_counter()
-        dist.all_reduce(tensor)
-        times.append(time.perf_counter() - before)
+        times.append(_seconds(lambda: dist.all_reduce(tensor)).wall)
     return statistics.median(times)
 
 
@@ -148,8 +160,8 @@ def _block(
     rank: int,
     report: Report,
     usual: float,
-) -> list[float]:
-    """Run a block of steps. Return the seconds of each step."""
+) -> list[Seconds]:
+    """Run a block of steps. Return the times of each step."""
     steps = range(1, settings.steps + 1)
     if kind == NONE:
         return [_seconds(training.step) for _ in steps]
@@ -157,7 +169,7 @@ def _block(
         return [_seconds(lambda: _slowed(training, usual)) for _ in steps]
     traces = Path(settings.folder) / f"traces{number}"
     recorded = range(10**6, 10**6 + 1) if kind == OFF else steps
-    times: list[float] = []
+    times: list[Seconds] = []
     with record(traces, recorded, rank=rank) as recorder:
         for step in steps:
             times.append(_recorded_step(recorder, step, kind, training, report, step == steps[-1]))
@@ -168,27 +180,27 @@ def _block(
 
 def _recorded_step(
     recorder: Recorder, step: int, kind: str, training: Training, report: Report, last: bool
-) -> float:
-    """Return the seconds of a step with its recorder. Start and end of a recording count apart: they happen
+) -> Seconds:
+    """Return the times of a step with its recorder. Start and end of a recording count apart: they happen
     once, whatever the number of steps.
     """
     with contextlib.ExitStack() as stack:
-        before = time.perf_counter()
+        before = _now()
         stack.enter_context(recorder.step(step))
-        begun = time.perf_counter()
+        begun = _now()
         training.step()
-        done = time.perf_counter()
+        done = _now()
         stack.close()
-        after = time.perf_counter()
+        after = _now()
     if kind != ON:
-        return after - before
+        return after.since(before)
     if step == 1:
-        report.starts.append(begun - before)
-        return after - begun
+        report.starts.append(begun.since(before).wall)
+        return after.since(begun)
     if last:
-        report.ends.append(after - done)
-        return done - before
-    return after - before
+        report.ends.append(after.since(done).wall)
+        return done.since(before)
+    return after.since(before)
 
 
 def _slowed(training: Training, usual: float) -> None:
@@ -198,10 +210,14 @@ def _slowed(training: Training, usual: float) -> None:
         pass
 
 
-def _seconds(function: Callable[[], Any]) -> float:
-    before = time.perf_counter()
+def _seconds(function: Callable[[], Any]) -> Seconds:
+    before = _now()
     function()
-    return time.perf_counter() - before
+    return _now().since(before)
+
+
+def _now() -> Seconds:
+    return Seconds(time.perf_counter(), time.process_time())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from e2e.bench.traces.rank import Report, Settings
 from e2e.bench.traces.shape import Shape
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_SECONDS = 600.0
+DEADLINE_SECONDS = 1200.0
 
 
 class TrainingError(RuntimeError):
