@@ -63,6 +63,10 @@ class Order:
         }
 
 
+NOTHING = Order(0, 0, 0, 0, 0)
+"""The order before the first recording."""
+
+
 def parse_order(found: Any, rank: int) -> Order | None:
     """Return the order in the agent's message for this rank; None if there is none, or a malformed one."""
     try:
@@ -93,7 +97,7 @@ class StepTracer:
         self._recorder: Any = None
         self._step: Any = None
         self._folder = Path()
-        self._recorded: Order | None = None
+        self._recorded = NOTHING
         """The order of the newest recording."""
         self._sending: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
