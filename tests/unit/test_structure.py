@@ -68,7 +68,7 @@ def circles(found: grimp.ImportGraph) -> set[tuple[str, ...]]:
 
 def many_parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the line and the name of each function with too many parameters. The parameter `self` does not
-    count. Commands of Typer are left out.
+    count. Commands of Typer and kernels of Triton are left out.
     """
     methods = set[ast.stmt]()
     # ast.walk visits a class before its body, so `methods` is complete when it visits a method.
@@ -78,8 +78,17 @@ def many_parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
             count = sum(map(len, (one.args.posonlyargs, one.args.args, one.args.kwonlyargs)))
             static = any(ast.unparse(mark) == "staticmethod" for mark in one.decorator_list)
-            if count - (one in methods and not static) > MAX_PARAMETERS and not is_command(one):
+            if (
+                count - (one in methods and not static) > MAX_PARAMETERS
+                and not is_command(one)
+                and not is_kernel(one)
+            ):
                 yield one.lineno, one.name
+
+
+def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return True if the function is a kernel of Triton. Its parameters are the memory that it uses."""
+    return any(ast.unparse(mark) == "triton.jit" for mark in function.decorator_list)
 
 
 def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -142,6 +151,7 @@ def test_few_functions_take_many_parameters() -> None:
         ("class C:\n    def f(self, a, b, c, d, e, f, g): ...", True),
         ("class C:\n    @staticmethod\n    def f(a, b, c, d, e, f, g): ...", True),
         ("@app.command()\ndef f(a, b, c, d, e, f, g): ...", False),
+        ("@triton.jit\ndef f(a, b, c, d, e, f, g): ...", False),
         ("def f(a: Annotated[int, typer.Option()], b, c, d, e, f, g): ...", False),
     ],
 )

@@ -266,6 +266,7 @@ class AdaptiveBuckets:
         state: dict[str, Any] = {
             "world": self.world,
             "count": len(self._buckets),
+            "kinds": self._kinds,
             "epoch": at.epoch,
             "read": at.read,
             "left": at.left,
@@ -283,9 +284,14 @@ class AdaptiveBuckets:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue from a position that this or another number of ranks has saved.
 
-        Raises DataError if the dataset has another number of samples.
+        Raises DataError if the dataset has another number of samples or other buckets.
         """
         state = json.loads(saved["state"])
+        if state["kinds"] != self._kinds:
+            raise DataError(
+                f"the checkpoint is of a dataset with the buckets {state['kinds']}, but this one has "
+                f"{self._kinds}"
+            )
         if state["count"] != len(self._buckets):
             raise DataError(
                 f"the checkpoint is of a dataset with {state['count']} samples, but this one has "

@@ -34,7 +34,7 @@ class RankFailedError(Exception):
 
 @dataclass(slots=True)
 class Counters:
-    """What a rank has counted since the start of the training."""
+    """Counts of a rank since the start of the training."""
 
     rounds: int = 0
     splits: int = 0

@@ -316,7 +316,7 @@ class OnlineBatches:
         current.samples = self._read(mine[alignment.samples_read :])
         if wrong := alignment.changed_steps():
             raise DataError(
-                f"samples {wrong} have other lengths than before the restart: their preprocessing must not "
-                "depend on chance"
+                f"samples {wrong} have other lengths than before the restart, or exceed the budget: their "
+                "preprocessing must not depend on chance, nor the token budget become smaller"
             )
         return current

@@ -13,7 +13,7 @@ from convoy_workloads.engines.adaptiveload.model import DiT
 from convoy_workloads.engines.adaptiveload.params import Params
 from convoy_workloads.engines.adaptiveload.rows import kernel_figures
 from convoy_workloads.engines.adaptiveload.simulation import MeasuredCost, Setting, simulate
-from convoy_workloads.engines.adaptiveload.training import StepTimes, loss_of, make_batches, take_step
+from convoy_workloads.engines.adaptiveload.training import StepTimes, loss_of, make_batches, train_step
 from convoy_workloads.engines.adaptiveload.videos import Videos, noised
 from convoy_workloads.packing.step_cost import LinearQuadratic, Timing
 
@@ -67,7 +67,7 @@ def test_a_video_and_its_noise_depend_on_their_numbers_alone() -> None:
 def test_a_step_on_one_rank_has_the_gradient_of_its_batch_and_records_its_time() -> None:
     model, batches, times = model_of(), make_batches(SMALL), StepTimes(0, 1)
     videos = next(iter(batches))
-    loss = take_step(model, batches, videos, times, (1, 1, CPU))
+    loss = train_step(model, batches, videos, times, (1, 1, CPU))
     found = [one.grad.clone() for one in model.parameters() if one.grad is not None]
     model.zero_grad()
     assert batches.info is not None

@@ -18,12 +18,13 @@ RANKS = 2
 DEALT, EQUAL = "adaptiveload", "equal-token batches"
 BASE: dict[str, Any] = {"rule": "equal_tokens", "dealing": "none"}
 FULL: dict[str, Any] = {
-    "samples": 200,
-    "buckets": [128, 256, 512, 1024],
+    "samples": 90,
+    "buckets": [64, 256, 1024],
     "memory_tokens": 2048,
     "layers": 1,
-    "refit_steps": 20,
-    "window": 200,
+    "width": 64,
+    "refit_steps": 0,
+    "window": 90,
 }
 
 

@@ -13,7 +13,7 @@ from convoy_workloads.engines.adaptiveload.training import (
     make_batches,
     peak_memory_bytes,
     profile,
-    take_step,
+    train_step,
 )
 from convoy_workloads.engines.gpt.deterministic import be_deterministic
 from convoy_workloads.runtime.exactness import fingerprint
@@ -49,7 +49,7 @@ def train(job: convoy.Job[Params]) -> None:
                 stream = iter(batches)
                 videos = next(stream)
         optimizer.zero_grad(set_to_none=True)
-        loss = take_step(model, batches, videos, times, (params.seed, step, job.device))
+        loss = train_step(model, batches, videos, times, (params.seed, step, job.device))
         optimizer.step()
         info = batches.info
         metrics = {

@@ -39,7 +39,7 @@ def layernorm_modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
         from convoy_workloads.engines.adaptiveload import layernorm_modulate_triton  # noqa: PLC0415
 
         operation = layernorm_modulate_triton.TritonOperation
-    found: Tensor = operation.apply(x, shift, scale)
+    found: Tensor = operation.apply(x, shift, scale, EPSILON)
     return found
 
 
@@ -47,16 +47,16 @@ class _EagerOperation(torch.autograd.Function):
     """The fused operation, computed by torch."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, shift: Tensor, scale: Tensor, epsilon: float) -> Tensor:
         """Return y. Keep x, the factor, and two numbers for each row."""
         mean = x.mean(-1, keepdim=True)
         found = x - mean
-        reciprocal = (found.square().mean(-1, keepdim=True) + EPSILON).rsqrt_()
+        reciprocal = (found.square().mean(-1, keepdim=True) + epsilon).rsqrt_()
         ctx.save_for_backward(x, scale, mean, reciprocal)
         return found.mul_(reciprocal).mul_(1 + scale[:, None]).add_(shift[:, None])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Return the gradients of x, shift and scale."""
         x, scale, mean, reciprocal = ctx.saved_tensors
         normalised = (x - mean).mul_(reciprocal)
@@ -66,7 +66,7 @@ class _EagerOperation(torch.autograd.Function):
         along = (found * normalised).mean(-1, keepdim=True)
         found -= found.mean(-1, keepdim=True)
         found -= normalised.mul_(along)
-        return found.mul_(reciprocal), shift_gradient, scale_gradient
+        return found.mul_(reciprocal), shift_gradient, scale_gradient, None
 
 
 @contextmanager

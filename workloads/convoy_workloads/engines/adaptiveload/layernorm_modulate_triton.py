@@ -14,8 +14,6 @@ import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
-from convoy_workloads.engines.adaptiveload.layernorm_modulate import EPSILON
-
 TILE = 128
 """Columns of a tile."""
 ROWS = 32
@@ -87,7 +85,7 @@ class TritonOperation(torch.autograd.Function):
     """The fused operation, computed by Triton."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, shift: Tensor, scale: Tensor, epsilon: float) -> Tensor:
         """Return y. Keep x, the factor, and two numbers for each row."""
         x, shift, scale = x.contiguous(), shift.contiguous(), scale.contiguous()
         batch, length, size = x.shape
@@ -96,13 +94,13 @@ class TritonOperation(torch.autograd.Function):
         if x.numel():
             block = triton.next_power_of_2(size)
             _forward[(batch * length,)](
-                x, shift, scale, y, mean, reciprocal, length, size, EPSILON, BLOCK=block
+                x, shift, scale, y, mean, reciprocal, length, size, epsilon, BLOCK=block
             )
         ctx.save_for_backward(x, scale, mean, reciprocal)
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Return the gradients of x, shift and scale."""
         x, scale, mean, reciprocal = ctx.saved_tensors
         gradient = gradient.contiguous()
@@ -120,4 +118,4 @@ class TritonOperation(torch.autograd.Function):
                 TILE=TILE, ROWS=ROWS, PART=PART,
             )  # fmt: skip
         shift_gradient, scale_gradient = sums.sum(2).to(scale.dtype)
-        return found, shift_gradient, scale_gradient
+        return found, shift_gradient, scale_gradient, None

@@ -27,7 +27,7 @@ from convoy_workloads.engines.adaptiveload.training import (
     make_batches,
     peak_memory_bytes,
     profile,
-    take_step,
+    train_step,
 )
 
 CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def _train(params: Params) -> dict[str, Any]:
     began, processor = time.monotonic(), time.process_time()
     for step, videos in enumerate(batches, 1):
         optimizer.zero_grad(set_to_none=True)
-        losses.append(take_step(model, batches, videos, times, (params.seed, step, CPU)))
+        losses.append(train_step(model, batches, videos, times, (params.seed, step, CPU)))
         optimizer.step()
         if batches.info is not None:
             samples += batches.info.samples

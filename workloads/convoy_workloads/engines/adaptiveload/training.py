@@ -99,7 +99,7 @@ class StepTimes:
         return float(flat[-1])
 
 
-def take_step(
+def train_step(
     model: nn.Module, batches: AdaptiveBuckets, videos: Tensor, times: StepTimes, place: tuple[Any, ...]
 ) -> float:
     """Compute the gradients of all ranks for a batch, and record this rank's own time. Return the mean loss

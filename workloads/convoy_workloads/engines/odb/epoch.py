@@ -45,8 +45,8 @@ CPU = torch.device("cpu")
 
 
 @dataclass
-class Seen:
-    """What the tensors of this rank's batches show."""
+class TensorCounts:
+    """Counts of this rank's batches, from their tensors."""
 
     numbers: list[int] = field(default_factory=list)
     padded: int = 0
@@ -111,7 +111,7 @@ def _train(params: Params, target_loss: float | None, package: str | None) -> di
         else make_batches(documents, params, rank, world)
     )
     _warm(model, documents, params)
-    seen, steps, loss, untimed = Seen(), 0, float("inf"), [0.0, 0.0]
+    seen, steps, loss, untimed = TensorCounts(), 0, float("inf"), [0.0, 0.0]
     dist.barrier()
     began = time.monotonic(), processor_seconds()
     for _ in range(1 if target_loss is None else EPOCHS):
@@ -147,7 +147,7 @@ def _warm(model: torch.nn.Module, documents: Documents, params: Params) -> None:
         model.zero_grad(set_to_none=True)
 
 
-def _result(seen: Seen, spent: tuple[float, float], steps: int, loss: float) -> dict[str, Any]:
+def _result(seen: TensorCounts, spent: tuple[float, float], steps: int, loss: float) -> dict[str, Any]:
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, (seen, spent))
     numbers = sorted(number for one, _ in gathered for number in one.numbers)
