@@ -25,6 +25,8 @@ from convoy_controllers.astrasim.parsing.graph import LEAST_BANDWIDTH, MOST_RANK
 from convoy_controllers.astrasim.parsing.graph import bandwidth as link_bandwidth
 
 GIB = 1 << 30
+SHOWN = 8
+"""Names of links that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ def read_network(path: Path, links: Sequence[str]) -> Fabric:
     except InvalidInput as error:
         raise Failure(f"{path}: {error}") from error
     if found.without_latency:
-        names = ", ".join(found.without_latency)
+        names = ", ".join(found.without_latency[:SHOWN])
+        more = len(found.without_latency) - SHOWN
+        names += f" and {more} more" if more > 0 else ""
         typer.echo(f"{path}: links without a latency, simulated with 0 ns: {names}", err=True)
     return found.fabric
 
