@@ -147,13 +147,20 @@ def _choose_steps(draft: Draft, trace: Trace) -> None:
     rule = trace.on_straggler if current.trigger is TraceTrigger.STRAGGLER else trace.steps
     count = rule.count if rule else 0
     if current.first_step is None and progress is not None and count:
-        first = progress.step + MARGIN * GROWTH**draft.status.internal.trace.attempt
+        step = _furthest(draft, progress.step)
+        first = step + MARGIN * GROWTH**draft.status.internal.trace.attempt
         if progress.total_steps:
-            first = max(progress.step + 1, min(first, progress.total_steps - count + 1))
+            first = max(step + 1, min(first, progress.total_steps - count + 1))
         current.first_step = first
         current.last_step = None
     if current.first_step is not None and count and current.last_step is None:
         current.last_step = current.first_step + count - 1
+
+
+def _furthest(draft: Draft, step: int) -> int:
+    """Return the furthest step of any rank; `step` if none has reported one."""
+    views = [view for view in draft.observed.slots.values() if view.incarnation == draft.status.incarnation]
+    return max((rank.step or 0 for view in views for rank in view.ranks), default=step)
 
 
 def _choose_again(draft: Draft, trace: Trace) -> None:

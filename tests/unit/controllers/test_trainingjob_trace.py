@@ -89,6 +89,11 @@ def test_next_steps_are_chosen_ahead_and_again_if_a_rank_is_past_them() -> None:
     assert found.job.status.phase == "Running"
 
 
+def test_steps_are_chosen_ahead_of_the_furthest_rank() -> None:
+    found = cluster(steps={"count": 2}).settle().train(100).rank(1, step=104).settle()
+    assert [one.first for one in orders(found)] == [106] * 2
+
+
 def test_given_steps_that_have_passed_fail_at_once() -> None:
     found = cluster(steps={"first": 5}).settle().train(9).settle()
     report(found, 1, "STEPS_PASSED")
