@@ -33,7 +33,7 @@ class Traced(Jobs):
         await self.installation.call("POST", STORES, body)
         return name
 
-    async def ask(self, **trace: Any) -> None:
+    async def request(self, **trace: Any) -> None:
         change = {"spec": {"trace": trace}}
         await self.installation.call("PATCH", f"{self.path}/train", change, content_type=MERGE)
 
@@ -86,7 +86,7 @@ async def test_a_running_job_records_on_request(
         assert not any(one.HasField("trace") for one in given)
         await it.reports(step=10)
         store = await it.store()
-        await it.ask(store=store, steps={"count": 3}, maxMebibytes=1)
+        await it.request(store=store, steps={"count": 3}, maxMebibytes=1)
         orders = await it.ordered(1)
         assert [list(one.ranks) for one in orders] == [[0], [1]]
         assert {(one.first, one.count, one.store, one.max_bytes) for one in orders} == {(12, 3, store, 2**20)}
@@ -131,7 +131,7 @@ async def test_a_request_for_a_missing_store_waits_for_it(
         await it.create()
         await it.form()
         await it.reports(step=10)
-        await it.ask(store=f"s-{it.namespace}", steps={"first": 50, "count": 1})
+        await it.request(store=f"s-{it.namespace}", steps={"first": 50, "count": 1})
 
         async def refused() -> bool:
             found = (await it.status()).get("conditions", [])
