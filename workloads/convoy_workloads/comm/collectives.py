@@ -33,8 +33,12 @@ class Collectives:
         rank: int = 0,
         world: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        device: torch.device | None = None,
     ) -> None:
-        """`all_reduce`: replaces a tensor by its sum over all ranks, and returns when that is done."""
+        """`all_reduce`: replaces a tensor by its sum over all ranks, and returns when that is done. `device`:
+        the device whose tensors the group can send; the processor by default.
+        """
+        self._device = device
         self._all_reduce = all_reduce
         self._clock = clock
         self.rank = rank
@@ -53,9 +57,15 @@ class Collectives:
 
     def mean(self, values: list[float]) -> list[float]:
         """Return the mean over all ranks of each value. The result has the same bits on all ranks."""
-        total = torch.tensor(values, dtype=torch.float64)
+        total = torch.tensor(values, dtype=torch.float64, device=self._device)
         self.all_reduce(total)
         return [float(one) / self.world for one in total]
+
+    def _sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks of a tensor on the processor."""
+        sent = tensor.to(self._device) if self._device else tensor
+        self.all_reduce(sent)
+        return sent.cpu()
 
     def gather_bytes(self, own: Sequence[bytes]) -> list[bytes]:
         """Return the messages of all ranks, in the order of the ranks. The numbers of messages may differ."""
@@ -63,17 +73,16 @@ class Collectives:
             return list(own)
         counts = torch.zeros(2, self.world, dtype=torch.int64)
         counts[:, self.rank] = torch.tensor([len(own), sum(map(len, own))])
-        self.all_reduce(counts)
-        messages, total = (one.tolist() for one in counts)
+        messages, total = (one.tolist() for one in self._sum(counts))
         sizes = torch.zeros(sum(messages), dtype=torch.int64)
         first = sum(messages[: self.rank])
         sizes[first : first + len(own)] = torch.tensor([len(one) for one in own], dtype=torch.int64)
-        self.all_reduce(sizes)
+        sizes = self._sum(sizes)
         data = torch.zeros(sum(total), dtype=torch.uint8)
         start, mine = sum(total[: self.rank]), b"".join(own)
         if mine:
             data[start : start + len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
-        self.all_reduce(data)
+        data = self._sum(data)
         ends = [0, *accumulate(sizes.tolist())]
         whole = data.numpy().tobytes()
         return [whole[one:other] for one, other in pairwise(ends)]
@@ -89,4 +98,6 @@ def of_group(group: Any = None) -> Collectives:
     def all_reduce(tensor: Tensor) -> None:
         dist.all_reduce(tensor, group=group)
 
-    return Collectives(all_reduce, dist.get_rank(group), dist.get_world_size(group))
+    nccl = dist.get_backend(group) == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if nccl else None
+    return Collectives(all_reduce, dist.get_rank(group), dist.get_world_size(group), device=device)

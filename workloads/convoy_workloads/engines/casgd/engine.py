@@ -58,7 +58,9 @@ def train(job: convoy.Job[Params]) -> None:
     precision = with_choices(params.precision, params.choices)
     group = linked(params) if job.world > 1 else None
     checks = of_group(group)
-    model = Glm(columns, precision.weight, own).to(job.device)
+    # Emulated links carry tensors of the processor only.
+    device = torch.device("cpu") if group is not None else job.device
+    model = Glm(columns, precision.weight, own).to(device)
     options = CASGDOptions(
         loss=params.loss,
         lr=params.lr,
@@ -69,8 +71,8 @@ def train(job: convoy.Job[Params]) -> None:
     )
     try:
         optimizer = CASGD(
-            problem.features[:, own].to(job.device),
-            problem.targets.to(job.device),
+            problem.features[:, own].to(device),
+            problem.targets.to(device),
             options,
             weights=model.own,
             collectives=of_group(group),

@@ -8,6 +8,7 @@ import math
 from types import SimpleNamespace
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import convoy
@@ -30,7 +31,8 @@ def main() -> None:
 def train(job: convoy.Job[Params]) -> None:
     """Train the base model, then run the rounds, report and save them."""
     params = job.params
-    collectives = of_group()
+    # The clients compute on the processor, so their messages travel by gloo.
+    collectives = of_group(dist.new_group(backend="gloo") if job.world > 1 else None)
     task = task_of(params)
     base = task.base()
     pretrain(base, task, params.pretrain_steps)
