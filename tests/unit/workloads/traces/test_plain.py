@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
 from tests.unit.workloads.traces.build import FIXTURES
 
+import convoy_workloads
 from convoy_workloads.traces.convert.convert import convert
 from convoy_workloads.traces.torch_json.document import load_json
 from convoy_workloads.traces.wire import chakra_pb2, plain
 from convoy_workloads.traces.wire.writer import encode
 
+PACKAGE = Path(convoy_workloads.__file__).parent
 NUMBERS = st.integers(0, 2**64 - 1)
 TEXTS = st.text(max_size=8)
 VALUES = {
@@ -77,7 +83,6 @@ def test_plain_metadata_has_the_bytes_of_protobuf(version: str, attributes: list
 
 PROGRAM = """
 import sys, hashlib
-sys.modules["google.protobuf"] = None
 from pathlib import Path
 from convoy_workloads.traces import send
 from convoy_workloads.traces.wire import messages
@@ -90,11 +95,21 @@ print(hashlib.sha256(encode(convert(*map(load_json, files)).trace)).hexdigest())
 """
 
 
-def test_a_trace_converted_without_protobuf_has_the_same_bytes() -> None:
+def test_a_trace_converted_with_the_standard_library_alone_has_the_same_bytes() -> None:
     folder = FIXTURES / "ddp"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-S", "-c", PROGRAM, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     files = [load_json(folder / f"{kind}.0.json.gz") for kind in ("host", "kineto")]
     assert done.stdout.strip() == hashlib.sha256(encode(convert(*files).trace)).hexdigest()
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "traces").rglob("*.py")), ids=lambda path: path.stem)
+def test_a_module_that_goes_into_pods_is_python_3_10(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 10))
