@@ -17,9 +17,10 @@ PARTS: Mapping[str, Callable[[Figures], None]] = {
     "odb": lambda found: found.merge(odb.figures(installed("odb"))),
     "adaptiveload": lambda found: found.merge(adaptiveload.figures()),
     "casgd": lambda found: found.merge(casgd.figures()),
-    "prelort": lambda found: found.merge(prelort.figures(installed("prelort"))),
+    "prelort": lambda found: found.merge(prelort.digits_figures(installed("prelort"))),
+    "prelort-text": lambda found: found.merge(prelort.text_figures(installed("prelort"))),
 }
-"""Functions that measure an engine and add its figures, by name of the engine."""
+"""Functions that measure an engine and add its figures, by name of the engine or of its task."""
 GPU_PARTS: Mapping[str, Callable[[Figures], None]] = {
     "adaptiveload-gpu": lambda found: found.merge(adaptiveload.kernel_figures(kernel_timing.measure())),
     "casgd-gpu": lambda found: found.merge(gram_timing.figures()),
