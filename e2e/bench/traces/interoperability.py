@@ -128,7 +128,7 @@ def _replay(found: Figures, traces: list[Trace]) -> None:
         naive.append(100 * (naive_replay(trace).span / measured - 1))
         exposed.append(100 * sum(number_of(node, "wait_us") for node in trace.nodes) / measured)
     job = job_of(traces)
-    begin_of_all = min(map(job.begin, range(len(traces))))
+    begin_of_all = min(map(job.first_start, range(len(traces))))
     together = [
         abs(one.start - (one.node.start_time_micros + job.offsets[number] - begin_of_all))
         for number, each in enumerate(replay_together(job).replays)

@@ -123,9 +123,9 @@ def main() -> None:
     for _ in range(WARM_UP):
         training.step()
     usual = 0.0
-    for number, kind in enumerate(settings.blocks):
+    for number in range(len(settings.blocks)):
         dist.barrier()
-        times = _block(kind, number, training, settings, rank, report, usual)
+        times = _block(number, training, settings, rank, report, usual)
         report.blocks.append([one.wall for one in times])
         report.processor.append([one.processor for one in times])
         usual = usual or statistics.median(report.blocks[0])
@@ -153,7 +153,6 @@ def _time_all_reduce(size: int, repeats: int) -> float:
 
 
 def _block(
-    kind: str,
     number: int,
     training: Training,
     settings: Settings,
@@ -162,7 +161,7 @@ def _block(
     usual: float,
 ) -> list[Seconds]:
     """Run a block of steps. Return the times of each step."""
-    steps = range(1, settings.steps + 1)
+    kind, steps = settings.blocks[number], range(1, settings.steps + 1)
     if kind == NONE:
         return [_seconds(training.step) for _ in steps]
     if kind == SLOWED:

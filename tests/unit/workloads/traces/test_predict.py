@@ -326,7 +326,7 @@ def test_a_recorded_training_comes_back() -> None:
     traces = [conversion("ddp", rank).trace for rank in (0, 1)]
     job = job_of(traces)
     assert len(replay_together(job).step_times()) == 2
-    begin = min(map(job.begin, (0, 1)))
+    begin = min(map(job.first_start, (0, 1)))
     for number, played in enumerate(replay_together(job).replays):
         wrong = [
             abs(one.start - (one.node.start_time_micros + job.offsets[number] - begin))

@@ -62,8 +62,8 @@ class Job:
     offsets: tuple[float, ...]
     """Microseconds to add to the times of each trace, so that all have the clock of the first."""
 
-    def begin(self, number: int) -> float:
-        """Return the time at which a trace begins, on the common clock."""
+    def first_start(self, number: int) -> float:
+        """Return the earliest start of a trace's nodes on the common clock."""
         first = min((node.start_time_micros for node in self.traces[number].nodes), default=0)
         return first + self.offsets[number]
 

@@ -38,7 +38,7 @@ class Network:
         self._queue: list[Transfer] = []
         """Transfers that wait for links, with `Sharing.FIFO`."""
 
-    def begin(self, transfer: Transfer, now: float) -> None:
+    def start(self, transfer: Transfer, now: float) -> None:
         """Begin a transfer: the last of its ranks has arrived."""
         self._advance(now)
         if self._links.sharing is Sharing.FIFO:
@@ -108,6 +108,6 @@ def ends(arrivals: Iterable[tuple[float, Transfer]], links: Links) -> dict[Trans
 
     for arrival, transfer in sorted(arrivals, key=lambda one: one[0]):
         drain(arrival)
-        network.begin(transfer, arrival)
+        network.start(transfer, arrival)
     drain(float("inf"))
     return found

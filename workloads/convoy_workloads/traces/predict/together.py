@@ -18,13 +18,13 @@ from convoy_workloads.traces.wire.chakra_pb2 import Node
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """The replays of all ranks. Times are microseconds since the first rank's begin."""
+    """The replays of all ranks. Times are microseconds since the first rank's start."""
 
     replays: list[Replay]
 
     @property
     def span(self) -> float:
-        """Return the microseconds from the begin to the last end of all ranks."""
+        """Return the microseconds from the start to the last end of all ranks."""
         return max((one.span for one in self.replays), default=0.0)
 
     def step_times(self) -> list[float]:
@@ -67,7 +67,7 @@ class _Player:
     def __init__(self, job: Job, links: Links | None) -> None:
         self._job = job
         self._network = None if links is None else Network(links)
-        self._begin = min(map(job.begin, range(len(job.traces))), default=0.0)
+        self._origin = min(map(job.first_start, range(len(job.traces))), default=0.0)
         self._transfers = {place: one for one in job.transfers for place in one.members}
         self._arrived = defaultdict[Transfer, int](int)
         self._starts: dict[Place, float] = {}
@@ -104,7 +104,7 @@ class _Player:
         for one, node in enumerate(trace.nodes):
             needed = {places[dependency] for dependency in (*node.data_deps, *node.ctrl_deps)}
             self._missing[number, one] = len(needed)
-            self._ready[number, one] = self._job.begin(number) - self._begin
+            self._ready[number, one] = self._job.first_start(number) - self._origin
             for other in needed:
                 self._users[number, other].append((number, one))
             if not needed:
@@ -130,7 +130,7 @@ class _Player:
         if self._arrived[transfer] < len(transfer.members):
             return
         if self._network is not None:
-            self._network.begin(transfer, now)
+            self._network.start(transfer, now)
             return
         last, arrival = max(self._starts[one] for one in transfer.members), self._job.arrival(transfer)
         for one in transfer.members:
