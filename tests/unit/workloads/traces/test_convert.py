@@ -320,6 +320,20 @@ def test_kinds_and_bytes_of_nccl(collective: str, bytes: int, kind: Collective |
         assert ends == ((0, 1) if kind is NodeType.SEND else (1, 0))
 
 
+@pytest.mark.parametrize("args", [{}, {**NCCL, "Collective_name": "coalesced"}], ids=["none", "coalesced"])
+def test_a_kernel_of_nccl_without_its_collective_is_a_finding(args: dict[str, Any]) -> None:
+    """torch names no collective for batches of sends and receives. Old ones name none at all."""
+    launched = [
+        runtime("cudaLaunchKernelExC", 2, 4, 11),
+        kernel("ncclDevKernel_SendRecv(x)", 5, 25, 20, 11, **args),
+        kernel("gemm", 26, 40, 7, 12),
+    ]
+    conversion = convert(host(), kineto(step(7, 0, 60), *launched), 0)
+    (finding,) = [one for one in conversion.findings if one.rule is Rule.UNKNOWN_COLLECTIVE]
+    assert "ncclDevKernel_SendRecv(x)" in finding.text
+    assert "counts as a computation" in finding.text
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -56,6 +56,9 @@ def find_works(kineto: Kineto, host: Host, found: Findings) -> list[Work]:
         if work.launch is None and work.communicates:
             text = f"{work.event.name}: its launch is not in the trace, so its order is that of its start"
             found.add(Finding(Rule.UNKNOWN_LAUNCH, text))
+        if not work.communicates and is_communication_kernel(work.event.name):
+            text = f"{work.event.name}: the traces do not show its collective, so it counts as a computation"
+            found.add(Finding(Rule.UNKNOWN_COLLECTIVE, text))
     works.sort(key=lambda work: work.key)
     return works
 
