@@ -43,6 +43,22 @@ def first_bytes(data: bytes) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("data", [b'{\n "schema": "1.0.1", "nodes": []}', b'{"traceEvents": []}', b"[{}]"])
+def test_json_is_named_as_such(data: bytes) -> None:
+    (found,) = decode(data * 100, 3).findings
+    assert (found.rule, found.rank, found.offset) == (Rule.MALFORMED, 3, 0)
+    assert "the file is JSON" in found.text
+    assert "convoy trace convert" in found.text
+
+
+def test_a_trace_whose_first_length_is_a_brace_is_no_json() -> None:
+    one = sample()
+    one.metadata.version = "v" * (ord("{") - 2)
+    data = encode(one)
+    assert data[:1] == b"{"
+    assert decode(data).findings == []
+
+
 def test_samples_are_there() -> None:
     assert len(SAMPLES) == 12
 

@@ -19,6 +19,8 @@ from convoy_workloads.traces.wire.limits import LIMITS, Limits
 M = TypeVar("M", bound=Message)
 
 _VARINT_BYTES = 10
+_JSON = re.compile(rb"[{\[]\s*[\"{}\[\]](?:[\t\n\r\x20-\x7e]{60}|[\t\n\r\x20-\x7e]*\Z)")
+"""The start of JSON. A trace may begin with a brace too, but has a tag that is no text soon after it."""
 _NAME = re.compile(r"\.(\d{1,9})\.et(?:\.gz)?$")
 
 
@@ -58,6 +60,9 @@ def decode(data: bytes, rank: int | None = None, limits: Limits = LIMITS) -> Rea
     trace = Trace(rank=rank)
     if not data:
         return Reading(trace, [Finding(Rule.TRUNCATED, "the file is empty", rank, offset=0)])
+    if _JSON.match(data):
+        text = "the file is JSON, not a Chakra trace; `convoy trace convert` makes one of torch's JSON files"
+        return Reading(trace, [Finding(Rule.MALFORMED, text, rank, offset=0)])
     number = -1
     for number, (offset, frame) in enumerate(_frames(data, rank, limits, found)):
         if number > limits.nodes:
