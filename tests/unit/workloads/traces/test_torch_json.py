@@ -115,6 +115,13 @@ def test_no_trace_at_all(hosts: dict[str, Any], kinetos: dict[str, Any], text: s
         convert(hosts, kinetos, limits=Limits(nodes=10))
 
 
+def test_a_host_trace_of_an_old_schema_is_a_finding() -> None:
+    old = {"id": 20, "name": "aten::mm", "rf_id": 4, "parent": 1, "tid": 1, "inputs": [], "outputs": []}
+    conversion = convert({"schema": "1.0.1", "nodes": [old]}, kineto(EVENTS[3]))
+    (found,) = conversion.findings
+    assert (found.rule, found.text[:14]) == (Rule.INVALID_FIELD, "schema 1.0.1: ")
+
+
 def test_threads_are_bounded() -> None:
     with pytest.raises(InvalidTrace, match="more than 1000 threads"):
         convert(host(), kineto(*(event("a", 0, 1, tid) for tid in range(1001))))

@@ -98,6 +98,12 @@ def read_host(document: Mapping[str, Any], found: Findings, limits: Limits = LIM
         raise InvalidTrace([Finding(Rule.INVALID_FIELD, problem)])
     if len(listed) > limits.nodes:
         raise InvalidTrace([Finding(Rule.TOO_MANY_NODES, f"nodes: more than {limits.nodes}")])
+    if listed and not any(isinstance(one, dict) and "attrs" in one for one in listed):
+        problem = (
+            f"schema {schema[:40]}: no node has `attrs`, as torch writes since 1.0.2-chakra.0.0.4; "
+            "tensors and process groups of the host trace are not read"
+        )
+        found.add(Finding(Rule.INVALID_FIELD, problem))
     nodes: dict[int, HostNode] = {}
     for number, one in enumerate(listed):
         try:
