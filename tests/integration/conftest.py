@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from e2e import rights
 from e2e.cluster.control_plane import audit_policy
 from tests.integration import grouping
-from tests.integration.ports import free_ports
+from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 180.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 REPOSITORY = Path(__file__).parents[3]
 SECONDS = 120.0

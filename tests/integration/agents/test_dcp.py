@@ -16,7 +16,7 @@ from tests.integration.agents.memory_job import MemoryJob, damage
 from tests.integration.agents.ranks import Rank, killed, socket_of, variables
 from tests.integration.agents.ranks import start as start_rank
 from tests.integration.agents.test_memory import A, B, C, folder, job
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from convoy_agents.tiercheck import restoring
 from convoy_controllers.checkpoint.generation import Generation

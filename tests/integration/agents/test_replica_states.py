@@ -20,7 +20,7 @@ import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 from tests.integration.agents.memory_job import at
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from convoy_agents.channels import dial
 from convoy_agents.tiercheck.shares import OVERHEAD

@@ -13,7 +13,7 @@ from tests.integration.agents.harness import FakeHub, Host, Pod, assignment
 from tests.integration.agents.ranks import Rank, running, start, variables
 from tests.integration.agents.test_remote_volume import PART, disk, mount, send_store
 from tests.integration.agents.traced_program import PARAMETERS
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from convoy_agents.wire import hub_pb2
 from convoy_workloads.traces.trace import is_communication

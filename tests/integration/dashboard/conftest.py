@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.integration.dashboard.browser import Browser, eventually
-from tests.integration.ports import free_ports
+from tests.ports import free_ports
 
 from convoy_crds.kinds import KINDS
 

@@ -7,7 +7,7 @@ import selectors
 import socket
 import threading
 
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 
 class CuttableProxy:

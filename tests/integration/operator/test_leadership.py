@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.ports import free_ports
+from tests.ports import free_ports
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from convoy_crds import terms
 from convoy_workloads.engines.fmplex import ENGINE

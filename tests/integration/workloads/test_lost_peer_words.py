@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.integration.ports import free_ports
+from tests.ports import free_ports
 
 from convoy_controllers.workers.stderr import lost_peer, timed_out
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from .conftest import Agent, Launcher, until
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from convoy_workloads.launcher import proc
 

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 
 import pytest
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from .conftest import Agent, Launcher
 from .test_serving import SMALL

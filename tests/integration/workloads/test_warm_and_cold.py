@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.integration.ports import free_port
+from tests.ports import free_port
 
 from .programs.ends import ENDS, EXITS, PROCESSES, SOURCES
 from .warm_and_cold import Outcome, Pair
