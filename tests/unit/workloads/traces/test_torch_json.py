@@ -115,6 +115,18 @@ def test_no_trace_at_all(hosts: dict[str, Any], kinetos: dict[str, Any], text: s
         convert(hosts, kinetos, limits=Limits(nodes=10))
 
 
+def test_a_kernel_without_a_time_is_left_out() -> None:
+    """CUPTI reports kernels at 0 for 0 us when it loses their times. A start at 0 would be decades ago."""
+    lost = event("gemm", 0, 0, 7, "kernel", device=0, stream=7)
+    conversion = convert(host(NODES[2]), kineto(EVENTS[3], lost))
+    assert [one.name for one in conversion.trace.nodes] == ["aten::mm"]
+    (found,) = conversion.findings
+    assert (found.rule, found.text) == (
+        Rule.INVALID_FIELD,
+        "traceEvents[1].ts: must be the time of gemm, not 0",
+    )
+
+
 def test_a_host_trace_of_an_old_schema_is_a_finding() -> None:
     old = {"id": 20, "name": "aten::mm", "rf_id": 4, "parent": 1, "tid": 1, "inputs": [], "outputs": []}
     conversion = convert({"schema": "1.0.1", "nodes": [old]}, kineto(EVENTS[3]))

@@ -95,7 +95,10 @@ def _event(one: Mapping[str, Any], path: str, limits: Limits) -> Event:
     # Kineto writes the stream of a device into `tid`, where it may equal a thread's number.
     place = f"device {args.get('device')} stream {lane}" if category in DEVICE else str(lane)
     name = text(one, "name", path)[: limits.string_length]
-    return Event(name, category, place[:200], start, start + microseconds(one, "dur", path), args)
+    length = microseconds(one, "dur", path)
+    if category in DEVICE and start == length == 0:
+        raise FieldError(f"{path}.ts: must be the time of {name[:80]}, not 0")  # The device gave no time.
+    return Event(name, category, place[:200], start, start + length, args)
 
 
 def groups_in(kineto: Kineto) -> list[dict[str, Any]]:
