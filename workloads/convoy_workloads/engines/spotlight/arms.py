@@ -120,15 +120,15 @@ ARMS: tuple[StudyArm, ...] = (
     ),
 )  # fmt: skip
 
-_IDEAS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "small-groups": ("half as many samples of a prompt are trained on", {"groupSize": 4}),
-    "small-iterations": ("half as many prompts in an iteration", {"promptsPerIteration": 4}),
-}
+_SMALL_GROUPS: Mapping[str, Any] = {"groupSize": 4}
 IDEAS: tuple[StudyArm, ...] = tuple(
-    StudyArm(f"{arm}-{idea}", f"{arm}: {words}", {**params, **_EXPLORED, **change})
-    for idea, (words, change) in _IDEAS.items()
+    StudyArm(
+        f"{arm}-small-groups",
+        f"{arm}, with half as many samples of a prompt that are trained on",
+        {**params, **_EXPLORED, **_SMALL_GROUPS},
+    )
     for arm, params in ((EXPLORED, {"planner": "gain"}), (STRONGEST, {}))
 )
-"""Ideas against the strongest baseline, each for the engine and for the baseline, so that a gain of the idea
-is not taken for a gain of the engine.
+"""An idea against the strongest baseline, for the engine and for the baseline, so that a gain of the idea is
+not taken for a gain of the engine.
 """
