@@ -163,3 +163,8 @@ class TraceRecord(Bookkeeping):
     """The newest recorded straggler."""
     passed_at: datetime | None = None
     """Time since which all ranks are past the last recorded step."""
+
+
+def file_name(recording: int, rank: int) -> str:
+    """Return the name of a rank's file in the folder `traces` of the job in its store."""
+    return f"trace-{recording}.{rank}.et"

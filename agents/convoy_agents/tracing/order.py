@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_agents.wire import hub_pb2
+from convoy_crds.trainingjob_trace import MAX_STEPS, file_name
 
-MAX_STEPS = 100
 MAX_BYTES = 32 * 2**20
 """Maximum bytes of one file. The agent holds one file of its node at a time in memory."""
 
@@ -33,7 +33,7 @@ class TraceOrder:
 
     def file_name(self, rank: int) -> str:
         """Return the name of a rank's file in the job's folder `traces` of the store."""
-        return f"trace-{self.recording}.{rank}.et"
+        return file_name(self.recording, rank)
 
     def frame(self) -> dict[str, Any]:
         """Return the order for the ranks of the pod."""

@@ -9,7 +9,7 @@ from convoy_controllers.views import TraceView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob_trace import TraceFile, TraceState, TraceStatus
+from convoy_crds.trainingjob_trace import TraceFile, TraceState, TraceStatus, file_name
 
 MISSING_SECONDS = 300.0
 """Seconds from the last recorded step until the traces of all ranks must be stored. It covers the conversion,
@@ -22,13 +22,6 @@ FAILURES = {
     "NOT_RECORDED": Reasons.TRACE_NOT_RECORDED,
 }
 """Reasons for failed traces, by the names of the failures in hub.proto. The first that applies is shown."""
-
-
-def file_name(recording: int, rank: int) -> str:
-    """Return the path of a trace, from the folder of the job in its store on
-    (convoy_agents.tracing.files.file_name).
-    """
-    return f"traces/trace-{recording}.{rank}.et"
 
 
 def advance(draft: Draft) -> tuple[bool, float | None]:
@@ -114,7 +107,7 @@ def _missing(draft: Draft, current: TraceStatus, found: dict[int, TraceView], st
 def _file(current: TraceStatus, one: TraceView) -> TraceFile:
     return TraceFile(
         rank=one.rank,
-        file=file_name(current.recording, one.rank),
+        file=f"traces/{file_name(current.recording, one.rank)}",
         bytes=one.bytes,
         sha256=one.sha256,
         nodes=one.nodes,

@@ -140,7 +140,7 @@ async def test_running_ranks_record_when_asked_and_say_if_it_is_too_late(
         job.assign(first=4)
         await hub.report(A, lambda report: report.trace_recording == 1)
         await hub.report(B, lambda report: report.trace_recording == 1)
-        # Of two orders in a row the ranks know the later one. They are told before the agents report it.
+        # The ranks record by the later order. They know it before the agents report it.
         job.assign(first=8, recording=2, attempt=1)
         for uid in (A, B):
             await hub.report(uid, lambda report: (report.trace_recording, report.trace_attempt) == (2, 1))

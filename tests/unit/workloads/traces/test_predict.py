@@ -108,7 +108,7 @@ def transfer(size: float, *ranks: int, steps: float = 0) -> Transfer:
 @pytest.mark.parametrize(
     ("sharing", "expected"),
     [
-        # Of 100 and 50 bytes at 0 and 40 us and 1 byte/us, the first has 60 bytes left when the other comes.
+        # At 1 byte/us, 100 bytes start at 0 us and 50 at 40 us. The first then has 60 bytes left.
         (Sharing.FAIR, [150, 140]),
         (Sharing.FIFO, [100, 150]),
         (Sharing.NONE, [100, 90]),
