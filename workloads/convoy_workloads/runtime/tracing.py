@@ -256,15 +256,21 @@ def _from_json(text: str) -> Any:
 
 
 def _folder(rank: int) -> Path:
-    """Return a new folder for the files of a recording, and remove those of earlier ones. Raises OSError."""
+    """Return a new folder for the files of a recording. Raises OSError.
+
+    Folders of earlier recordings are removed, but not those of other processes that run.
+    """
     prefix = f"convoy-trace-{rank}-"
     try:
         place = tempfile.gettempdir()
     except FileNotFoundError:
         place = "/dev/shm"  # noqa: S108 - each pod has it; the image's own folders may be read-only
+    own = str(os.getpid())
     for old in Path(place).glob(f"{prefix}*"):
-        shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        owner = old.name.removeprefix(prefix).partition("-")[0]
+        if owner == own or not Path("/proc", owner).exists():
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{own}-", dir=place))
 
 
 def _environment() -> dict[str, str]:
