@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -112,11 +113,11 @@ def gradient(network: nn.Module) -> torch.Tensor:
 def test_the_gradient_of_a_step_is_that_of_its_samples_in_one_unpadded_batch(
     scaling: Any, exact: bool
 ) -> None:
-    lengths = lengths_of(COUNT)
+    lengths, initial = lengths_of(COUNT), model()
     options = OnlineOptions(tokens=64, window=8, loss_scaling=scaling)
 
     def rank_main(_rank: int, _meeting: Meeting) -> list[tuple[tuple[int, ...], torch.Tensor]]:
-        network, found = model(), []
+        network, found = copy.deepcopy(initial), []  # The ranks are threads: they share torch's seed.
         batches = OnlineBatches(Texts(lengths), options)
         batches.attach(network)
         for batch in batches:
@@ -130,7 +131,7 @@ def test_the_gradient_of_a_step_is_that_of_its_samples_in_one_unpadded_batch(
     errors = []
     for step in zip(*ranks, strict=True):
         averaged = torch.stack([grad for _, grad in step]).mean(0)  # as DistributedDataParallel does
-        network = model()
+        network = copy.deepcopy(initial)
         together = [torch.full((lengths[one],), one + 1) for samples, _ in step for one in samples]
         mean_loss(network, torch.cat(together)[None]).backward()
         errors.append(float((averaged - gradient(network)).abs().max()))
