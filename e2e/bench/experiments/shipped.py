@@ -20,7 +20,7 @@ from e2e.drive.faults_allowed import faults_allowed
 from e2e.drive.jobs import restricted_namespace
 from e2e.drive.s3_server import checkpoint_store, s3_server
 
-SHIPPED = ("in-place-restart", "journal", "guard-bad-fleet")
+SHIPPED = ("in-place-restart", "journal", "guard-bad-fleet", "odb", "adaptiveload", "casgd", "prelort")
 NEEDED = {"guard-bad-fleet": ("guard-quick.yaml",)}
 """Examples that must be applied before an experiment, by its name."""
 NODES = 6
