@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from convoy_workloads.comm.collectives import Collectives, Traffic
-from convoy_workloads.engines.casgd.ablation import TOLERANCE, S, final_loss
+from convoy_workloads.engines.casgd.ablation import TOLERANCE, S, final_loss, least_loss
 from convoy_workloads.engines.casgd.data import batch, columns_of, synth
 from convoy_workloads.optim.block_size import Costs, choose, message_bytes
 from convoy_workloads.optim.casgd import CASGD, CASGDOptions, Diverged, GlmDataError
+from convoy_workloads.optim.losses import LOSSES as FUNCTIONS
 from convoy_workloads.optim.losses import LossName
 from convoy_workloads.optim.precision import CHOICES, FP32, FP64, MIXED, Precision
 
@@ -128,6 +129,12 @@ def test_the_recipe_keeps_the_loss_within_half_a_percent(loss: LossName) -> None
     expected = final_loss(loss, FP32, 1)
     for precision in (FP32, MIXED):
         assert abs(final_loss(loss, precision, S) / expected - 1) < TOLERANCE
+
+
+def test_the_least_loss_is_that_of_the_best_margins() -> None:
+    targets = torch.tensor([0.0, 0.3, 1.0, 5.0], dtype=torch.float64)
+    best = FUNCTIONS["poisson"].value(targets.clamp(min=1e-300).log(), targets).mean()
+    assert least_loss("poisson", targets) == pytest.approx(float(best), abs=1e-12)
 
 
 def test_a_recurrence_in_bf16_breaks_the_loss() -> None:
