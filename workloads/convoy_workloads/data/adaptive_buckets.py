@@ -20,6 +20,7 @@ from convoy_workloads.data.bucket_table import (
     fit_model,
     make_table,
 )
+from convoy_workloads.data.choices import unknown_choice
 from convoy_workloads.data.dealing import Dealing, DealtBatch, Step, deal, form_batches
 from convoy_workloads.data.epoch_order import epoch_order
 from convoy_workloads.data.exchange import Exchange
@@ -65,9 +66,16 @@ class BucketOptions:
     """Seconds that a rank may need for an exchange."""
 
     def __post_init__(self) -> None:
+        for name, known in {"rule": Rule, "dealing": Dealing}.items():
+            if problem := unknown_choice(name, getattr(self, name), known):
+                raise BucketError(problem)
         for name in ("memory_tokens", "window"):
             if getattr(self, name) < 1:
                 raise BucketError(f"{name}: {getattr(self, name)} is less than 1")
+        if self.refit_steps < 0:
+            raise BucketError(f"refit_steps: {self.refit_steps} is negative")
+        if not self.timeout_seconds > 0:
+            raise BucketError(f"timeout_seconds: {self.timeout_seconds} is not positive")
         if self.compute is not None and self.compute <= 0:
             raise BucketError(f"compute: {self.compute} is not positive")
         if self.exponent is not None and not 1 <= self.exponent <= 3:

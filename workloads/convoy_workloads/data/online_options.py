@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convoy_workloads.data.alignment_messages import AlignmentSettings, Mode
+from convoy_workloads.data.choices import unknown_choice
 from convoy_workloads.data.intake import OverlongPolicy
 from convoy_workloads.data.loss_scale import LossScaling
 
@@ -48,12 +49,20 @@ class OnlineOptions:
     """Seconds that a worker may need for a sample, and a rank for an exchange."""
 
     def __post_init__(self) -> None:
+        choices = {"mode": Mode, "overlong": OverlongPolicy, "loss_scaling": LossScaling}
+        for name, known in choices.items():
+            if problem := unknown_choice(name, getattr(self, name), known):
+                raise ValueError(problem)
         for name in ("tokens", "window", "shortest"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is less than 1")
         for name in ("slots", "warmup_rounds", "workers"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
+        if self.overhead is not None and self.overhead < 0:
+            raise ValueError(f"overhead: {self.overhead} is negative")
+        if not self.timeout_seconds > 0:
+            raise ValueError(f"timeout_seconds: {self.timeout_seconds} is not positive")
         if self.longest is not None and not self.shortest <= self.longest <= self.tokens:
             raise ValueError(f"longest: {self.longest} must be from {self.shortest} to tokens={self.tokens}")
         if self.shortest > self.tokens:

@@ -178,6 +178,13 @@ def test_another_number_of_ranks_uses_the_rest_of_the_samples_once() -> None:
         ({"memory_tokens": 0}, "memory_tokens: 0 is less than 1"),
         ({"memory_tokens": 64, "exponent": 0.5}, "exponent: 0.5 is not from 1 to 3"),
         ({"memory_tokens": 64, "compute": -1.0}, "compute: -1.0 is not positive"),
+        ({"memory_tokens": 64, "refit_steps": -1}, "refit_steps: -1 is negative"),
+        ({"memory_tokens": 64, "timeout_seconds": -1.0}, "timeout_seconds: -1.0 is not positive"),
+        (
+            {"memory_tokens": 64, "rule": "fitted"},
+            "rule: 'fitted' is not one of equal_tokens, paper, measured",
+        ),
+        ({"memory_tokens": 64, "dealing": "random"}, "dealing: 'random' is not one of none, window_sorted"),
     ],
 )
 def test_options_that_no_batch_satisfies_are_errors(options: dict[str, Any], message: str) -> None:

@@ -240,6 +240,11 @@ def test_a_data_loader_gives_its_dataset_its_order_and_its_collate_function() ->
         ({"tokens": 2, "shortest": 3}, "no sample of 3 tokens fits into 2"),
         ({"tokens": 8, "sample_quota": 4}, "sample_quota: needs mode='quota'"),
         ({"tokens": 8, "slots": -1}, "slots: -1 is negative"),
+        ({"tokens": 8, "overhead": -1}, "overhead: -1 is negative"),
+        ({"tokens": 8, "timeout_seconds": 0.0}, "timeout_seconds: 0.0 is not positive"),
+        ({"tokens": 8, "mode": "Join"}, "mode: 'Join' is not one of join, quota"),
+        ({"tokens": 8, "overlong": "cut"}, "overlong: 'cut' is not one of truncate, reject"),
+        ({"tokens": 8, "loss_scaling": "Exact"}, "loss_scaling: 'Exact' is not one of exact, approx, none"),
     ],
 )
 def test_options_that_no_batch_satisfies_are_errors(options: dict[str, Any], message: str) -> None:
