@@ -316,4 +316,4 @@ def test_without_the_package_the_error_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "infragraph", None)
     with pytest.raises(Exit):
         infrastructure(BODY, {})
-    assert "pip install 'convoy-operator[infragraph]'" in capsys.readouterr().err
+    assert "pip install '.[infragraph]' in a checkout" in capsys.readouterr().err

@@ -39,8 +39,10 @@ def test_the_example_has_figures_of_each_rank() -> None:
 INFRA = ("--infra", "two-racks.infragraph.yaml", "--link", "rack-uplink=25,1000")
 
 
-@pytest.mark.parametrize("arguments", [["torus.json"], ["two-racks.json"], ["two-racks.json", *INFRA]])
-def test_the_examples_of_links_have_the_output_of_the_page(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["data-parallel.json"], ["torus.json"], ["two-racks.json"], ["two-racks.json", *INFRA]]
+)
+def test_the_examples_have_the_output_of_the_page(arguments: list[str]) -> None:
     files = [str(EXAMPLE.parent / one) if (EXAMPLE.parent / one).exists() else one for one in arguments]
     result = CliRunner().invoke(app, ["what-if", *files])
     assert result.exit_code == 0, result.output

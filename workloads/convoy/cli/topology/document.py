@@ -86,5 +86,5 @@ def _package() -> Any:
     except ImportError as error:
         raise Failure(
             f"InfraGraph files need {error.name}, which is not installed: "
-            "pip install 'convoy-operator[infragraph]'"
+            "pip install '.[infragraph]' in a checkout of Convoy"
         ) from error
