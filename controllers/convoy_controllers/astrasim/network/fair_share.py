@@ -9,21 +9,24 @@ times are whole ns, rounded down. A message that shares no link takes int(latenc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from convoy_controllers.astrasim.clock import Clock
 from convoy_controllers.astrasim.network.delays import bytes_per_ns
 from convoy_controllers.astrasim.network.fabrics.fabric import Fabric, Link
-from convoy_controllers.astrasim.network.max_min import max_min
+from convoy_controllers.astrasim.network.max_min import SAME, max_min
 from convoy_controllers.astrasim.network.medium import Deliver, Key
 from convoy_controllers.astrasim.network.route_table import RouteTable
 from convoy_controllers.astrasim.result import LinkUse
+
+BELOW = 1 - 1e-9
+"""Factor below which a rate is lower than another one for certain, despite rounding."""
 
 
 class _Pipe:
     """A directed link."""
 
-    __slots__ = ("bytes", "capacity", "flows", "index", "link")
+    __slots__ = ("bytes", "capacity", "flows", "link")
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -31,14 +34,20 @@ class _Pipe:
         self.bytes = 0
         self.flows: dict[_Flow, None] = {}
         """The messages on the link, in the order of their start."""
-        self.index = 0
-        """Place among the links of the current allocation."""
+
+    def left(self, floor: float) -> float:
+        """Return the bandwidth that messages with rates below `floor` leave."""
+        left = self.capacity
+        # In the order in which progressive filling subtracts the rates, so that rounding is the same.
+        for rate in sorted([flow.rate for flow in self.flows if 0 < flow.rate < floor]):
+            left -= rate
+        return left
 
 
 class _Flow:
     """A message on its way."""
 
-    __slots__ = ("due", "end", "key", "latency", "left", "rate", "route", "since")
+    __slots__ = ("due", "end", "key", "latency", "left", "rate", "route", "share", "since")
 
     def __init__(self, key: Key, route: tuple[_Pipe, ...]) -> None:
         self.key = key
@@ -48,6 +57,9 @@ class _Flow:
         """Bytes that were not sent at `since`, the time of the last change of the rate."""
         self.since = 0
         self.rate = 0.0
+        """Bytes per ns; 0 before the first allocation."""
+        self.share = 0.0
+        """Share of a message on the link that limits the rate."""
         self.end = -1
         """Time at which the last byte is sent."""
         self.due = -1
@@ -63,6 +75,10 @@ class FairShareMedium:
         self._table = RouteTable(fabric, _Pipe)
         self._changed: dict[_Pipe, None] = {}
         """Links on which messages have started or ended at the present time."""
+        self._started: dict[_Pipe, None] = {}
+        """Links on which messages have started at the present time."""
+        self._lowest_ended = math.inf
+        """Lowest rate of the messages that have ended at the present time."""
         self._leave_call = self._leave
 
     def send(self, key: Key) -> None:
@@ -72,6 +88,7 @@ class FairShareMedium:
         for pipe in flow.route:
             pipe.bytes += key[3]
             pipe.flows[flow] = None
+            self._started[pipe] = None
         self._change(flow)
 
     def uses(self) -> Iterator[LinkUse]:
@@ -95,22 +112,54 @@ class FairShareMedium:
                 if flow not in flows:
                     flows[flow] = None
                     for other in flow.route:
-                        if other not in pipes:
+                        # A link of one message leads to no other message.
+                        if len(other.flows) > 1 and other not in pipes:
                             pipes[other] = None
                             reached.append(other)
+        floor = self._lowest_change() * BELOW
         if len(flows) == 1:
             (flow,) = flows
-            self._set_rate(flow, min(pipe.capacity for pipe in flow.route))
+            flow.share = min(pipe.capacity for pipe in flow.route)
+            self._set_rate(flow, flow.share)
         elif flows:
-            for index, pipe in enumerate(reached):
-                pipe.index = index
-            rates = max_min(
-                [pipe.capacity for pipe in reached],
-                [[pipe.index for pipe in flow.route] for flow in flows],
-            )
-            for flow, rate in zip(flows, rates, strict=True):
-                self._set_rate(flow, rate)
+            self._fill(*_split(flows, floor))
         self._clock.charge(len(flows))
+
+    def _lowest_change(self) -> float:
+        """Return the lowest rate that a message gives back, or takes, at the present time.
+
+        Max-min fairness gives bandwidth out from the lowest rate upwards, so lower rates stay.
+        """
+        lowest = min(map(_share_of_new, self._started), default=math.inf)
+        lowest = min(lowest, self._lowest_ended)
+        self._started = {}
+        self._lowest_ended = math.inf
+        return lowest
+
+    def _fill(self, flows: list[_Flow], floor: float) -> None:
+        """Set the rates of some flows. The others on their links have rates below `floor` and keep them."""
+        places: dict[_Pipe, int] = {}
+        capacities: list[float] = []
+        paths: list[list[int]] = []
+        for flow in flows:
+            path: list[int] = []
+            alone = math.inf
+            for pipe in flow.route:
+                if len(pipe.flows) == 1:
+                    alone = min(alone, pipe.capacity)
+                    continue
+                place = places.get(pipe)
+                if place is None:
+                    place = places[pipe] = len(capacities)
+                    capacities.append(pipe.left(floor))
+                path.append(place)
+            if alone < math.inf:
+                path.append(len(capacities))
+                capacities.append(alone)
+            paths.append(path)
+        for flow, rate, share in zip(flows, *max_min(capacities, paths), strict=True):
+            flow.share = share
+            self._set_rate(flow, rate)
 
     def _set_rate(self, flow: _Flow, rate: float) -> None:
         if rate == flow.rate:
@@ -136,7 +185,36 @@ class FairShareMedium:
             self._schedule(flow)
             return
         flow.due = -1
+        self._lowest_ended = min(self._lowest_ended, flow.rate)
         for pipe in flow.route:
             del pipe.flows[flow]
         self._change(flow)
         self._clock.at(flow.since + int(flow.latency + flow.left / flow.rate), self._deliver, flow.key)
+
+
+def _share_of_new(pipe: _Pipe) -> float:
+    """Return the rate of new messages on a link if no other link limits them."""
+    left, growing = pipe.capacity, len(pipe.flows)
+    for rate in sorted([flow.rate for flow in pipe.flows if flow.rate > 0]):
+        if rate * growing >= left:
+            break
+        left -= rate
+        growing -= 1
+    return left / growing
+
+
+def _split(flows: Iterable[_Flow], floor: float) -> tuple[list[_Flow], float]:
+    """Return the flows to which bandwidth must be given again, and the rate below which all others are.
+
+    These are the flows from `floor` on, unless a lower rate differs from that of an allocation of all flows:
+    links of almost the same share give the least of their shares.
+    """
+    kept = {(flow.share, flow.rate) for flow in flows if 0 < flow.rate < floor}
+    level = 0.0
+    for share, rate in sorted(kept):
+        if share > level * SAME:
+            level = share
+        if rate != level:
+            floor = level * BELOW
+            break
+    return [flow for flow in flows if not 0 < flow.rate < floor], floor

@@ -13,8 +13,11 @@ SAME = 1 + 1e-12
 """Factor within which two rates are equal. Flows of the same share get the same rate despite rounding."""
 
 
-def max_min(capacities: Sequence[float], paths: Sequence[Sequence[int]]) -> list[float]:
-    """Return the rate of each flow. A path lists the indices of the flow's links, each once."""
+def max_min(capacities: Sequence[float], paths: Sequence[Sequence[int]]) -> tuple[list[float], list[float]]:
+    """Return the rate of each flow, and the exact share of a flow on the link that limits it.
+
+    A path lists the indices of the flow's links, each once.
+    """
     left = list(capacities)
     flows_on: list[list[int]] = [[] for _ in left]
     for flow, path in enumerate(paths):
@@ -23,6 +26,7 @@ def max_min(capacities: Sequence[float], paths: Sequence[Sequence[int]]) -> list
     growing = list(map(len, flows_on))
     """Number of flows on each link whose rate is not final."""
     rates = [0.0] * len(paths)
+    shares = [0.0] * len(paths)
     final = bytearray(len(paths))
     # A link's share grows while other links fill, so an old entry is a lower bound.
     heap = [(left[link] / count, link) for link, count in enumerate(growing) if count]
@@ -43,7 +47,8 @@ def max_min(capacities: Sequence[float], paths: Sequence[Sequence[int]]) -> list
                 continue
             final[flow] = 1
             rates[flow] = level
+            shares[flow] = share
             for other in paths[flow]:
                 left[other] -= level
                 growing[other] -= 1
-    return rates
+    return rates, shares

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -15,8 +17,9 @@ from tests.unit.controllers.astrasim.test_invariants import quick
 from convoy_controllers.astrasim.clock import Clock
 from convoy_controllers.astrasim.network.delays import bytes_per_ns
 from convoy_controllers.astrasim.network.fabrics.fabric import Link
+from convoy_controllers.astrasim.network.fabrics.fat_tree import FatTree
 from convoy_controllers.astrasim.network.fabrics.graph import LinkGraph
-from convoy_controllers.astrasim.network.fair_share import FairShareMedium
+from convoy_controllers.astrasim.network.fair_share import FairShareMedium, _Flow, _split
 from convoy_controllers.astrasim.network.max_min import max_min
 from convoy_controllers.astrasim.network.medium import Key
 from convoy_controllers.astrasim.parameters import (
@@ -64,16 +67,16 @@ def exact(capacities: Sequence[int], paths: Sequence[Sequence[int]]) -> list[Fra
 @given(problems())
 def test_the_rates_are_those_of_exact_progressive_filling(problem: Problem) -> None:
     capacities, paths = problem
-    assert max_min([float(one) for one in capacities], paths) == pytest.approx(
-        [float(rate) for rate in exact(capacities, paths)], rel=1e-9
-    )
+    rates, shares = max_min([float(one) for one in capacities], paths)
+    expected = [float(rate) for rate in exact(capacities, paths)]
+    assert rates == pytest.approx(expected, rel=1e-9) and shares == pytest.approx(expected, rel=1e-9)
 
 
 @quick
 @given(problems())
 def test_each_flow_has_a_full_link_on_which_no_flow_is_faster(problem: Problem) -> None:
     capacities, paths = problem
-    rates = max_min([float(one) for one in capacities], paths)
+    rates, _ = max_min([float(one) for one in capacities], paths)
     used = [
         sum(rate for rate, path in zip(rates, paths, strict=True) if link in path)
         for link in range(len(capacities))
@@ -207,6 +210,53 @@ def test_messages_arrive_when_an_independent_simulation_says(
     # A message leaves up to 1 ns early, so the messages that share its links gain up to that.
     for found, expected in zip(arrivals(graph, sent), simulated(graph, sent), strict=True):
         assert abs(found - expected) <= 1 + 3 * len(sent)
+
+
+class Compared(FairShareMedium):
+    """Compares each allocation with one of all messages at once. Both must be the same to the last bit."""
+
+    def _allocate(self) -> None:
+        pipes = list(self._changed)
+        super()._allocate()
+        flows = dict.fromkeys(flow for pipe in pipes for flow in pipe.flows)
+        reached = list(flows)
+        for flow in reached:
+            new = [one for pipe in flow.route for one in pipe.flows if one not in flows]
+            flows |= dict.fromkeys(new)
+            reached += dict.fromkeys(new)
+        used = dict.fromkeys(pipe for flow in reached for pipe in flow.route)
+        places = {pipe: place for place, pipe in enumerate(used)}
+        paths = [[places[pipe] for pipe in flow.route] for flow in reached]
+        rates, _ = max_min([pipe.capacity for pipe in used], paths)
+        assert [flow.rate for flow in reached] == rates
+
+
+@pytest.mark.parametrize("bandwidth", [1.0, 3.0, 50.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_allocation_of_the_changes_is_one_of_all_messages_to_the_last_bit(
+    bandwidth: float, seed: int
+) -> None:
+    # On equal links, many shares differ by their rounding only.
+    random = Random(seed)
+    clock = Clock()
+    arrived: list[Key] = []
+    medium = Compared(clock, FatTree(4, bandwidth, 100.0), arrived.append)
+    for number in range(60):
+        source, distance = random.randrange(16), random.randrange(1, 16)
+        key = (number, source, (source + distance) % 16, random.choice([96, 256, 1000]))
+        clock.at(random.randint(1, 60), medium.send, key)
+    clock.run(1_000_000)
+    assert len(arrived) == 60
+
+
+def test_shares_that_differ_by_rounding_become_one_rate_when_their_links_meet() -> None:
+    flows = [_Flow((number, 0, 1, 1), ()) for number in range(3)]
+    for flow, rate in zip(flows, (0.5, 1.0, math.nextafter(1.0, 2.0)), strict=True):
+        flow.rate = flow.share = rate
+    again, floor = _split(flows, 3.0)
+    assert again == flows[1:] and 0.5 < floor < 1
+    flows[2].rate = 1.0
+    assert _split(flows, 3.0) == ([], 3.0)
 
 
 @pytest.mark.parametrize("flows", [2, 5])
