@@ -8,27 +8,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Variable
 
 from convoy_workloads.federated.levels import Factors, Levels
+from convoy_workloads.federated.lora_layers import adapted_layers
 from convoy_workloads.federated.update import Update
 
 
-class LoRALinear(nn.Module):
-    """A frozen linear layer with an adapter: base(x) + scale * B(A(x))."""
+class _Backward(torch.autograd.Function):
+    """The identity, which calls a function before the gradients of its input are computed."""
 
-    def __init__(self, base: nn.Linear, rank: int, scale: float) -> None:
-        super().__init__()
-        self.base = base
-        self.lora_A = nn.Linear(base.in_features, rank, bias=False)
-        self.lora_B = nn.Linear(rank, base.out_features, bias=False)
-        self.scale = scale
-        self.to(base.weight.device)
-        nn.init.zeros_(self.lora_B.weight)
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, before: Callable[[], None]) -> Tensor:
+        ctx.before = before
+        return loss.view_as(loss)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the output of the layer with its adapter."""
-        out: Tensor = self.base(x) + self.scale * self.lora_B(self.lora_A(x))
-        return out
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        ctx.before()
+        return gradient, None
 
 
 class PrefixLoRA:
@@ -61,32 +59,22 @@ class PrefixLoRA:
         adapter: str = "default",
     ) -> None:
         """`scale`: factor of the adapters, the same for all clients. It must not depend on the rank, as alpha
-        / rank does: else a prefix means something else to each client. `targets`: ends of the names of layers
-        that get adapters; all linear layers by default. `adapter`: peft's name of the adapter.
+        / rank does: else a prefix means something else to each client. `targets`: names of the layers that
+        get adapters, or their last parts, such as `q_proj`; all linear layers by default. `adapter`: peft's
+        name of the adapter. A module that has adapters already keeps them.
 
-        Raises ValueError if `rank` is not one of `levels`, or differs from that of peft's adapters, and if no
-        layer has the name of a target.
+        Raises ValueError if `rank` is not one of `levels`, or differs from that of the module's adapters; if
+        no layer has the name of a target; if the module is wrapped, as by DistributedDataParallel, which must
+        come afterwards; and if peft would train more than the adapters of linear layers.
         """
         self.levels = levels
         self.rank = rank
         self._nested = levels.up_to(rank)
         self._limit = rank
-        self._layers: dict[str, tuple[nn.Linear, nn.Linear]] = {}
-        for parameter in module.parameters():
-            parameter.requires_grad_(False)
-        for name, layer in list(module.named_modules()):
-            if found := _peft_layers(layer, adapter):
-                layer.scaling[adapter] = scale
-                self._layers[name] = found
-        if not self._layers:
-            self._layers = _wrap(module, rank, scale, targets)
-        if not self._layers:
-            raise ValueError(
-                f"targets: no linear layer of the module ends in {', '.join(targets) or 'any name'}"
-            )
-        for name, (first, second) in self._layers.items():
-            if first.out_features != rank:
-                raise ValueError(f"rank: {rank}, but the adapter of {name} has rank {first.out_features}")
+        self._replayed: int | None = None
+        """Limit for the forward passes that activation checkpointing repeats in a backward pass."""
+        self._layers = adapted_layers(module, rank, scale, targets, adapter)
+        for first, second in self._layers.values():
             first.weight.requires_grad_(True)
             second.weight.requires_grad_(True)
             first.register_forward_hook(self._cut)
@@ -115,6 +103,8 @@ class PrefixLoRA:
         for rank in self._nested:
             with self.truncated(rank):
                 one = loss()
+            # Activation checkpointing runs the forward pass again in the backward pass of this level.
+            one = _Backward.apply(one, lambda rank=rank: self._replay(rank))  # type: ignore[no-untyped-call]
             total = one if total is None else total + one
         assert total is not None  # noqa: S101 - there is at least one level
         return total / len(self._nested)
@@ -144,32 +134,19 @@ class PrefixLoRA:
         """Return the message to the server after round `number`."""
         return Update(client, number, self.rank, samples, self.factors())
 
+    def _replay(self, rank: int) -> None:
+        """Use only the first `rank` dimensions, until the next level or the end of the backward pass."""
+        self._replayed = rank
+        Variable._execution_engine.queue_callback(self._end_replay)
+
+    def _end_replay(self) -> None:
+        self._replayed = None
+
     def _cut(self, layer: nn.Module, given: Any, out: Tensor) -> Tensor | None:
-        if self._limit >= self.rank:
+        # A failed backward pass does not end the replay, so the replay counts in backward passes only.
+        in_backward = torch._C._current_graph_task_id() != -1
+        limit = self._replayed if in_backward and self._replayed is not None else self._limit
+        if limit >= self.rank:
             return None
-        kept = torch.arange(self.rank, device=out.device) < self._limit
+        kept = torch.arange(self.rank, device=out.device) < limit
         return out * kept.to(out.dtype)
-
-
-def _peft_layers(layer: nn.Module, adapter: str) -> tuple[nn.Linear, nn.Linear] | None:
-    """Return A and B of a layer that peft has made; None for other layers."""
-    first, second = getattr(layer, "lora_A", None), getattr(layer, "lora_B", None)
-    if not (isinstance(first, nn.ModuleDict) and isinstance(second, nn.ModuleDict) and adapter in first):
-        return None
-    a, b = first[adapter], second[adapter]
-    return (a, b) if isinstance(a, nn.Linear) and isinstance(b, nn.Linear) else None
-
-
-def _wrap(
-    module: nn.Module, rank: int, scale: float, targets: Sequence[str]
-) -> dict[str, tuple[nn.Linear, nn.Linear]]:
-    """Replace the module's linear layers by ones with an adapter. Return A and B by name of the layer."""
-    found = {}
-    for name, layer in list(module.named_modules()):
-        if not isinstance(layer, nn.Linear) or (targets and not name.endswith(tuple(targets))):
-            continue
-        parent, _, last = name.rpartition(".")
-        made = LoRALinear(layer, rank, scale)
-        setattr(module.get_submodule(parent), last, made)
-        found[name] = (made.lora_A, made.lora_B)
-    return found

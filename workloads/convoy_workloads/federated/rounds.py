@@ -27,12 +27,12 @@ REASONS = (
     "not finite",
 )
 MAX_MESSAGES = 10_000
-"""Maximum number of messages of a round. Later ones are not read."""
+"""Maximum number of messages of a round beyond one for each client. Later ones are not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """The messages that a server waits for."""
+    """The messages that a server waits for. Raises ValueError for a round that no messages can complete."""
 
     number: int
     clients: Mapping[str, int]
@@ -44,6 +44,23 @@ class Round:
     """Share of the clients that must send a usable message."""
     timeout: float = 60.0
     """Seconds that the server waits."""
+
+    def __post_init__(self) -> None:
+        if not self.clients:
+            raise ValueError("clients: a round needs at least one client")
+        if not 0 <= self.quorum <= 1:
+            raise ValueError(f"quorum: {self.quorum} is not from 0 to 1")
+        if not self.timeout > 0:
+            raise ValueError(f"timeout: {self.timeout} is not positive")
+        for name, rank in self.clients.items():
+            if rank not in self.levels.ranks:
+                raise ValueError(f"clients: {name!r} has rank {rank}, not one of {list(self.levels.ranks)}")
+        for name, (a, b) in self.shapes.items():
+            if len(a) != self.levels.largest or b.shape[1:] != (len(a),):
+                raise ValueError(
+                    f"shapes: {name} has shapes {list(a.shape)} and {list(b.shape)}, but the server's rank "
+                    f"is {self.levels.largest}"
+                )
 
 
 @dataclass
@@ -73,7 +90,7 @@ def collect(
     """
     outcome = Outcome(max(1, math.ceil(asked.quorum * len(asked.clients))))
     waiting, answered, deadline = set(asked.clients), set[str](), clock() + asked.timeout
-    for _ in range(MAX_MESSAGES):
+    for _ in range(MAX_MESSAGES + len(asked.clients)):
         left = deadline - clock()
         if not waiting or left <= 0:
             break
@@ -89,7 +106,8 @@ def collect(
         else:
             answered.add(name)
             outcome.updates.append(update)
-        waiting.discard(name)
+        if reason != "other round":  # A late message of an earlier round is no answer to this one.
+            waiting.discard(name)
     outcome.vanished = sorted(set(asked.clients) - answered)
     return outcome
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from convoy_workloads.comm.buckets import Buckets
 from convoy_workloads.federated.levels import Factors
 
-MAX_HEADER = 1 << 16
-"""Maximum size of the line of JSON, in bytes."""
+MAX_HEADER = 1 << 22
+"""Maximum size of the line of JSON, in bytes. A model with 50,000 adapted layers needs less."""
 
 
 class UpdateError(ValueError):
-    """A message cannot be decoded."""
+    """A message cannot be made or decoded."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Update:
     factors: Factors
 
     def to_bytes(self) -> bytes:
-        """Return the message."""
+        """Return the message. Raises UpdateError if there are too many layers."""
         tensors = [one for pair in self.factors.values() for one in pair]
         shapes = {name: [list(a.shape), list(b.shape)] for name, (a, b) in self.factors.items()}
         head = {
@@ -43,11 +43,14 @@ class Update:
             "samples": self.samples,
             "shapes": shapes,
         }
+        line = json.dumps(head).encode()
+        if len(line) > MAX_HEADER:
+            raise UpdateError(f"the header for {len(shapes)} layers has {len(line)} bytes, over {MAX_HEADER}")
         buckets = Buckets([one.shape for one in tensors])
         flat = buckets.zeros()
         for view, tensor in zip(buckets.views(flat), tensors, strict=True):
             view.copy_(tensor)
-        return b"".join([json.dumps(head).encode(), b"\n", *(one.numpy().tobytes() for one in flat)])
+        return b"".join([line, b"\n", *(one.numpy().tobytes() for one in flat)])
 
 
 def from_bytes(message: bytes) -> Update:
@@ -65,7 +68,7 @@ def from_bytes(message: bytes) -> Update:
         if any(len(two) != 2 for two in named.values()) or any(min(one) < 0 for one in shapes):
             raise ValueError("shapes")
         buckets = Buckets(shapes)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise UpdateError(f"the header of the message is invalid: {error!r}") from error
     if len(body) != buckets.bytes:
         raise UpdateError(f"the message has {len(body)} bytes of adapters, expected {buckets.bytes}")

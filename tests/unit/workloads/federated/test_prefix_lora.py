@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from convoy_workloads.federated.adapters import PrefixLoRA
 from convoy_workloads.federated.aggregation import RULES, Rule, aggregate, contributors
 from convoy_workloads.federated.levels import Levels, prefix
 from convoy_workloads.federated.rounds import REASONS, Outcome, Round, collect
-from convoy_workloads.federated.update import Update, UpdateError, from_bytes
+from convoy_workloads.federated.update import MAX_HEADER, Update, UpdateError, from_bytes
 
 LEVELS = Levels((2, 4, 8))
 INPUTS, OUTPUTS = 6, 5
@@ -206,7 +207,12 @@ def test_a_message_keeps_every_bit_and_has_the_bytes_of_the_prefix() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"", b"{", b"[]\n", b"{}\n", b"null\n", b'{"shapes": {"0": [[-1, 2], [2, 2]]}}\n', b"x" * 100_000],
+    [
+        *(b"", b"{", b"[]\n", b"{}\n", b"null\n", b'{"shapes": {"0": [[-1, 2], [2, 2]]}}\n'),
+        *(b"x" * (MAX_HEADER + 2), b"[" * 60_000 + b"\n"),
+        random_update("a", 2).to_bytes().replace(b'"samples": 10', b'"samples": Infinity'),
+    ],
+    ids=lambda message: repr(message[:20]),
 )
 def test_a_message_that_is_none_is_an_error(message: bytes) -> None:
     with pytest.raises(UpdateError):
@@ -219,6 +225,15 @@ def test_a_header_cannot_claim_memory_that_the_message_does_not_have() -> None:
     claimed["shapes"]["0"] = [[10**9, 10**9], [1, 1]]
     with pytest.raises(UpdateError, match="bytes of adapters, expected"):
         from_bytes(json.dumps(claimed).encode() + b"\n" + body)
+
+
+def test_a_client_is_told_if_no_server_would_read_its_message() -> None:
+    pair = torch.zeros(2, 1), torch.zeros(1, 2)
+    layers = {f"layers.{number}.mlp.experts.down_proj": pair for number in range(1500)}
+    message = Update("a", 1, 2, 3, layers).to_bytes()
+    assert message.index(b"\n") > 1 << 16 and len(from_bytes(message).factors) == len(layers)
+    with pytest.raises(UpdateError, match="header for 1 layers"):
+        Update("a", 1, 2, 3, {"x" * MAX_HEADER: pair}).to_bytes()
 
 
 def gather(messages: list[bytes], clients: dict[str, int], quorum: float = 0.6) -> Outcome:
@@ -262,6 +277,29 @@ def test_a_client_with_another_rank_than_agreed_is_not_used() -> None:
     assert outcome.quarantined == [("a", "unknown rank")]
 
 
+def test_a_late_message_of_the_last_round_does_not_replace_the_one_of_this_round() -> None:
+    updates = [random_update("a", 2, number=0), random_update("b", 2), random_update("a", 2)]
+    outcome = gather([one.to_bytes() for one in updates], {"a": 2, "b": 2})
+    assert [one.client for one in outcome.updates] == ["b", "a"]
+    assert outcome.quarantined == [("a", "other round")] and outcome.vanished == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"clients": {}}, "clients: a round needs at least one"),
+        ({"clients": {"a": 3}}, "clients: 'a' has rank 3"),
+        ({"quorum": 1.5}, "quorum: 1.5 is not from 0 to 1"),
+        ({"timeout": 0.0}, "timeout: 0.0 is not positive"),
+        ({"shapes": prefix(SERVER, 4)}, "shapes: 0 has shapes"),
+    ],
+)
+def test_a_round_that_no_messages_can_complete_is_an_error(changed: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"number": 1, "clients": {"a": 2}, "levels": LEVELS, "shapes": SERVER}
+    with pytest.raises(ValueError, match=message):
+        Round(**{**given, **changed})
+
+
 def test_a_round_ends_at_its_deadline_and_needs_a_quorum() -> None:
     clients = dict.fromkeys((f"c{number}" for number in range(20)), 2)
     messages = [random_update(f"c{number}", 2).to_bytes() for number in range(20)]
@@ -276,7 +314,7 @@ class PeftLayer(nn.Module):
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
-        self.base_layer = base
+        self.base_layer = base.requires_grad_(False)
         self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, rank, bias=False)})
         self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, base.out_features, bias=False)})
         self.scaling = {"default": 32 / rank}
