@@ -123,6 +123,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
             Reasons.TRACE_STORE_UNKNOWN,
             Reasons.TRACE_STORE_NOT_ALLOWED,
             Reasons.TRACE_STEPS_PASSED,
+            Reasons.TRACE_BEYOND_END,
             Reasons.TRACE_TOO_LARGE,
             Reasons.TRACE_NOT_STORED,
             Reasons.TRACE_NOT_RECORDED,

@@ -93,6 +93,17 @@ class TraceState(StrEnum):
     """At least one file is missing. The reason says why."""
 
 
+class TraceStraggler(StatusModel):
+    """The straggler that caused a recording."""
+
+    rank: int
+    node: str = ""
+    """Node of the rank. Empty if it is not known."""
+    cause: str = ""
+    """Cause of the slowness, as in `status.stragglers`."""
+    since_step: int = 0
+
+
 class TraceFile(StatusModel):
     """The trace of one rank in the store."""
 
@@ -113,14 +124,21 @@ class TraceStatus(StatusModel):
     """The newest recording of `spec.trace`. Absent before the first."""
 
     recording: int = 0
-    """Number of the recording. The names of its files contain it."""
+    """Number of the recording. The names of its files contain it. A recording that begins again, on other
+    steps or in a new incarnation, gets another number, so the files of two attempts never mix.
+    """
+    attempt: int = 1
+    """1 if the recording has begun once. Each further attempt adds 1. The files are of the newest attempt."""
     trigger: TraceTrigger = TraceTrigger.REQUEST
     state: TraceState = TraceState.WAITING
     reason: str = ""
     message: str = ""
     request_id: str = ""
     """Value of `spec.trace.requestId` for a recording that the spec asked for."""
+    straggler: TraceStraggler | None = None
+    """The straggler that caused the recording. Absent if the spec asked for it."""
     incarnation: int = 0
+    """Incarnation of the ranks that record."""
     first_step: int | None = None
     """First recorded step. Absent until Convoy has chosen it."""
     last_step: int | None = None
@@ -148,15 +166,28 @@ class TraceStatus(StatusModel):
         return self.state in (TraceState.STORED, TraceState.FAILED)
 
 
+class RequestedTrace(Bookkeeping):
+    """The request that a recording carries out."""
+
+    first: int | None = None
+    """First step. If absent, Convoy chooses one."""
+    count: int = 0
+    ranks: list[int] = Field(default_factory=list)
+    """Ranks that record; empty for all."""
+    max_mebibytes: int = 0
+
+
 class TraceRecord(Bookkeeping):
     """The recordings that the operator has started."""
 
     request: str = ""
     """Digest of the newest request of the spec that was handled."""
+    order: RequestedTrace = Field(default_factory=RequestedTrace)
+    """What the newest recording was asked for. A later spec may be invalid."""
     recordings: int = 0
-    """Number of recordings so far."""
+    """Number of the newest recording."""
     attempt: int = 0
-    """Number of times that the newest recording has chosen other steps."""
+    """Number of times that the newest recording has chosen other steps in this incarnation."""
     stragglers: int = 0
     """Number of recordings that stragglers have caused."""
     incident: str = ""

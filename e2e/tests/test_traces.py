@@ -30,12 +30,14 @@ def gradient_bytes() -> int:
 
 
 def stored(jobs: Jobs, name: str, recording: int, seconds: float = 120) -> dict[str, Any]:
-    """Wait until a recording is stored, and return `status.trace`."""
+    """Wait until a recording with at least this number is stored, and return `status.trace`. Each attempt of a
+    recording has a number of its own.
+    """
 
     def over() -> bool:
         trace = jobs.status(name).get("trace", {})
         assert trace.get("state") != "Failed", trace
-        return (trace.get("recording"), trace.get("state")) == (recording, "Stored")
+        return trace.get("recording", 0) >= recording and trace.get("state") == "Stored"
 
     jobs.wait(over, seconds, f"recording {recording} of {name} is stored")
     found: dict[str, Any] = jobs.status(name)["trace"]
@@ -69,6 +71,7 @@ def test_ordered_steps_and_steps_of_a_running_job_reach_the_store(
         made = jobs.create("traced", engine={"name": "gpt", "params": STEPS}, roles=[role], trace=spec)
         first = stored(jobs, "traced", 1, 180)
         assert (first["trigger"], first["firstStep"], first["lastStep"]) == ("Request", 3, 4)
+        assert (first["recording"], first["attempt"]) == (1, 1)
         home = folder / jobs.namespace / made["metadata"]["uid"] / "traces"
         check(first, home)
         assert sorted(path.name for path in home.iterdir()) == ["trace-1.0.et", "trace-1.1.et"]
@@ -87,6 +90,7 @@ def test_ordered_steps_and_steps_of_a_running_job_reach_the_store(
             assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         second = stored(jobs, "traced", 2)
         assert second["lastStep"] - second["firstStep"] == 2
+        assert second["recording"] == second["attempt"] + 1, "each attempt has a number of its own"
         check(second, out)
 
         status = jobs.status("traced")

@@ -103,7 +103,7 @@ def finish(
     draft.phase(phase, reason, message)
     draft.condition(ConditionType.RUNNING, False, reason, message)
     draft.drop(ConditionType.RESTARTING)
-    trace_results.close(draft, Reasons.TRACE_JOB_ENDED)
+    trace_results.close_with_job(draft)
     draft.condition(
         ConditionType.COMPLETE if phase is Phase.SUCCEEDED else ConditionType.FAILED, True, reason, message
     )

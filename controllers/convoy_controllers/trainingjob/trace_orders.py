@@ -12,8 +12,8 @@ MEBIBYTE = 2**20
 
 def trace_order(job: TrainingJob, status: TrainingJobStatus, slot: Slot) -> TraceOrder | None:
     """Return the order for the ranks of a slot; None if none of them records anything now."""
-    current, trace = status.trace, job.spec.trace
-    if trace is None or current is None or current.over or current.incarnation != status.incarnation:
+    current, record = status.trace, status.internal.trace
+    if job.spec.trace is None or current is None or current.over or current.incarnation != status.incarnation:
         return None
     if current.first_step is None or current.last_step is None:
         return None
@@ -23,12 +23,12 @@ def trace_order(job: TrainingJob, status: TrainingJobStatus, slot: Slot) -> Trac
         return None
     return TraceOrder(
         recording=current.recording,
-        attempt=status.internal.trace.attempt,
+        attempt=record.attempt,
         first=current.first_step,
         count=current.last_step - current.first_step + 1,
         ranks=ranks,
         store=current.store,
-        max_bytes=trace.max_mebibytes * MEBIBYTE,
+        max_bytes=record.order.max_mebibytes * MEBIBYTE,
     )
 
 

@@ -47,6 +47,26 @@ def advance(draft: Draft) -> tuple[bool, float | None]:
     return False, _missing(draft, current, found, step)
 
 
+def clear(current: TraceStatus) -> None:
+    """Remove the steps and files of an attempt, so that the recording can begin again."""
+    current.state, current.files = TraceState.WAITING, []
+    current.first_step = current.last_step = None
+    _sum(current)
+
+
+def close_with_job(draft: Draft) -> None:
+    """End the recording because the job has ended."""
+    current, progress = draft.status.trace, draft.status.progress
+    if current is None:
+        return
+    end, last = progress.step if progress else 0, current.last_step
+    if not current.files and (last is None or end < last):
+        what = steps_of(current) if last is not None else "later steps"
+        close(draft, Reasons.TRACE_BEYOND_END, ends="ended", end=end, what=what)
+    else:
+        close(draft, Reasons.TRACE_JOB_ENDED)
+
+
 def close(draft: Draft, reason: Reason | None, **facts: Any) -> None:
     """End the recording: it is stored, or has failed for `reason`."""
     current = draft.status.trace
@@ -55,7 +75,7 @@ def close(draft: Draft, reason: Reason | None, **facts: Any) -> None:
     shown = reason or Reasons.TRACE_STORED
     message = shown.format(
         **{
-            "recording": current.recording,
+            "recording": name_of(current),
             "store": current.store,
             "steps": f"{current.first_step} to {current.last_step}",
             "ranks": _listed(current.ranks),
@@ -67,6 +87,24 @@ def close(draft: Draft, reason: Reason | None, **facts: Any) -> None:
     current.reason, current.message, current.completed_at = shown.name, message, draft.now
     draft.event(shown, message)
     draft.condition(ConditionType.TRACE_RECORDED, reason is None, shown, message)
+
+
+def name_of(current: TraceStatus) -> str:
+    """Return the number of a recording and, if it has one, its straggler."""
+    slow = current.straggler
+    if slow is None:
+        return str(current.recording)
+    place = f" on {slow.node}" if slow.node else ""
+    return (
+        f"{current.recording} (straggler: rank {slow.rank}{place}, {slow.cause} since step {slow.since_step})"
+    )
+
+
+def steps_of(current: TraceStatus) -> str:
+    """Return the recorded steps for messages."""
+    if current.first_step == current.last_step:
+        return f"step {current.first_step}"
+    return f"steps {current.first_step} to {current.last_step}"
 
 
 def _reports(draft: Draft, current: TraceStatus) -> dict[int, TraceView]:

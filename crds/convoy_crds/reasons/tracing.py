@@ -40,6 +40,12 @@ class TraceReasons:
         "step, or leave spec.trace.steps.first out",
         warning=True,
     )
+    TRACE_BEYOND_END = Reason(
+        "TraceBeyondEnd",
+        "recording {recording}: the job {ends} at step {end}, but the recording needs {what}. Ask for an "
+        "earlier step of the next job, or for fewer steps",
+        warning=True,
+    )
     TRACE_TOO_LARGE = Reason(
         "TraceTooLarge",
         "recording {recording}: {who}: {why}. Record fewer steps, or raise spec.trace.maxMebibytes",

@@ -56,6 +56,26 @@ class Traced(Jobs):
                 report.traces.add(rank=position, **trace)
             await agent.send(pod=report)
 
+    async def telemetry(self, first: int, last: int, slow: dict[int, float]) -> None:
+        """Report the durations of steps, one step after the other: the detector waits for a late rank for a
+        few steps only. `slow`: additional seconds of a step, by rank.
+        """
+
+        def received() -> float:
+            return float(self.operator.metrics.guard_windows._value.get())
+
+        before = received()
+        for step in range(first, last + 1):
+            for position, agent in enumerate(self.agents):
+                report = wire.PodTelemetry(pod_uid=self.uids[position], incarnation=1)
+                compute = 1 + 0.003 * ((step * 7 + position * 5) % 4) + slow.get(position, 0.0)
+                report.windows.add(
+                    rank=position, first=step, last=step, wall=2.0, compute=compute, wait=2 - compute
+                )
+                await agent.send(telemetry=wire.Telemetry(pods=[report]))
+            before += len(self.agents)
+            await eventually(lambda wanted=before: received() >= wanted, what=f"windows of step {step}")
+
     async def ordered(self, recording: int, attempt: int = 0) -> list[wire.TraceOrder]:
         """Wait until both agents have an order, and return it."""
 
@@ -99,12 +119,12 @@ async def test_a_running_job_records_on_request(
 
         # The ranks were past step 12, so Convoy chooses again.
         await it.reports(20, (1, 0), failure=wire.TraceReport.STEPS_PASSED)
-        again = await it.ordered(1, attempt=1)
+        again = await it.ordered(2, attempt=1)
         # The operator may hear of the first agent's report alone, so the step may be that of either rank.
         first_step = again[0].first
         assert first_step == again[1].first and first_step in (10 + 16, 20 + 16)
         figures = {"nodes": 5, "comm_bytes_per_step": 80, "exposed_communication_ratio": 0.5}
-        await it.reports(40, (1, 1), state=wire.TraceReport.STORED, bytes=9, sha256=SHA, **figures)
+        await it.reports(40, (2, 1), state=wire.TraceReport.STORED, bytes=9, sha256=SHA, **figures)
         trace = await it.shown("Stored")
         assert (trace["firstStep"], trace["lastStep"], trace["incarnation"]) == (
             first_step,
@@ -112,7 +132,8 @@ async def test_a_running_job_records_on_request(
             1,
         )
         assert (trace["bytes"], trace["nodes"], trace["commBytesPerStep"]) == (18, 10, 80)
-        assert [one["file"] for one in trace["files"]] == ["traces/trace-1.0.et", "traces/trace-1.1.et"]
+        assert [one["file"] for one in trace["files"]] == ["traces/trace-2.0.et", "traces/trace-2.1.et"]
+        assert (trace["recording"], trace["attempt"]) == (2, 2)
         await eventually(
             lambda: not any(agent.last("assignment").HasField("trace") for agent in it.agents),
             what="the order ends",
@@ -141,4 +162,33 @@ async def test_a_request_for_a_missing_store_waits_for_it(
         assert (await it.status())["phase"] == "Running"
         await it.store()
         assert (await it.ordered(1))[0].first == 50
+        await it.close()
+
+
+async def test_a_straggler_of_guard_is_recorded_beside_a_peer(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(installation, monkeypatch) as operator:
+        it = Traced(installation, operator)
+        await it.create()
+        await it.form()
+        await it.request(store=await it.store(), onStraggler={"count": 4})
+        await it.reports(step=20)
+
+        async def armed() -> bool:
+            found = (await it.status()).get("conditions", [])
+            return any(one["reason"] == "TraceArmed" for one in found)
+
+        await eventually(armed, what="the job waits for a straggler")
+        await it.telemetry(1, 16, {})
+        assert not any(one.last("assignment").HasField("trace") for one in it.agents)
+        await it.telemetry(17, 48, {1: 0.5})
+        orders = await it.ordered(1)
+        assert [(list(one.ranks), one.count) for one in orders] == [([0], 4), ([1], 4)]
+        await it.reports(40, (1, 0), state=wire.TraceReport.STORED, bytes=9, sha256=SHA)
+        trace = await it.shown("Stored")
+        assert trace["trigger"] == "Straggler"
+        named = trace["straggler"]
+        assert (named["rank"], named["node"], named["cause"]) == (1, f"{it.namespace}-b", "Compute")
+        assert "straggler: rank 1" in trace["message"]
         await it.close()

@@ -61,6 +61,13 @@ def test_traces_are_fetched_and_checked(saved: SavedJobStore, tmp_path: Path) ->
     assert done.output.splitlines()[0] == f"{out}/trace-3.0.et: 7 nodes, 15 bytes"
 
 
+def test_straggler_of_a_recording_is_named(saved: SavedJobStore, tmp_path: Path) -> None:
+    slow = {"rank": 1, "node": "n2", "cause": "Compute", "sinceStep": 40}
+    saved.cluster.about = job(tiers={}, trace={**STORED, "straggler": slow})
+    done = run("fetch", "job", "--folder", tmp_path / "disk", "--out", tmp_path / "out")
+    assert done.output.splitlines()[-1] == "rank 1 on n2 is the straggler: Compute since step 40"
+
+
 @pytest.mark.parametrize("damage", [b"other", None])
 def test_damaged_or_missing_trace_fails(saved: SavedJobStore, tmp_path: Path, damage: bytes | None) -> None:
     path = tmp_path / "disk" / "team" / "uid-1" / "traces" / "trace-3.1.et"

@@ -81,8 +81,13 @@ def test_next_steps_are_chosen_ahead_and_again_if_a_rank_is_past_them() -> None:
     report(found, 0, bytes=10)
     found.train(110)
     report(found, 1, "STEPS_PASSED")
-    assert [(one.first, one.attempt) for one in orders(found)] == [(126, 1)] * 2
+    assert [(one.recording, one.first, one.attempt) for one in orders(found)] == [(2, 126, 1)] * 2
     assert not status(found).files, "the ranks of a recording have made the same steps"
+    assert (status(found).attempt, status(found).bytes) == (2, 0)
+    report(found, 0, bytes=10)
+    assert [one.file for one in status(found).files] == ["traces/trace-2.0.et"], (
+        "no name of the first attempt"
+    )
     for _ in range(MAX_ATTEMPTS):
         report(found, 1, "STEPS_PASSED")
     assert shown(found) == ("False", "TraceStepsPassed")
@@ -143,10 +148,12 @@ def test_a_new_incarnation_records_again() -> None:
     report(found, 0, bytes=7)
     found.exit(1, code=1).settle().wait(60).settle()
     assert found.job.status.incarnation == 2
-    assert [(one.first, one.recording) for one in orders(found)] == [(50, 1)] * 2
+    assert [(one.first, one.recording) for one in orders(found)] == [(50, 2)] * 2
     assert not status(found).files
     report(report(found.train(60), 0), 1)
-    assert shown(found) == ("True", "TraceStored") and status(found).incarnation == 2
+    assert shown(found) == ("True", "TraceStored")
+    assert (status(found).incarnation, status(found).attempt) == (2, 2)
+    assert [one.file for one in status(found).files] == ["traces/trace-2.0.et", "traces/trace-2.1.et"]
 
 
 def test_running_job_is_recorded_on_request_and_once_more_with_another_id() -> None:
@@ -224,7 +231,10 @@ def test_a_shrunk_job_records_the_ranks_that_it_has() -> None:
 def test_end_of_the_job_ends_the_recording() -> None:
     found = cluster(steps={"first": 500}).settle().train(9).settle().exit_all().settle()
     assert found.job.status.phase == "Succeeded"
-    assert shown(found) == ("False", "TraceJobEnded")
+    assert shown(found) == ("False", "TraceBeyondEnd")
+    assert "the job ended at step 9, but the recording needs steps 500 to 501" in status(found).message
+    unfinished = cluster(steps={"first": 5}).settle().train(9).settle().exit_all().settle()
+    assert shown(unfinished) == ("False", "TraceJobEnded")
     stored = report(report(cluster(steps={"first": 5}).settle().train(9), 0), 1).exit_all().settle()
     assert shown(stored) == ("True", "TraceStored")
 
@@ -249,7 +259,11 @@ def test_each_straggler_is_recorded_once_beside_a_healthy_peer() -> None:
     slow(found, 3)
     assert [(one.ranks, one.count) for one in orders(found)] == [((1,), 3), ((3,), 3)], "rank 0 shares a node"
     assert status(found).trigger == "Straggler"
+    named = status(found).straggler
+    assert named is not None and (named.rank, named.cause, named.since_step) == (3, "Compute", 40)
+    assert named.node == next(view.node for view in found.views.values() if view.ranks[0].rank == 3)
     report(report(found, 1), 3)
+    assert f"(straggler: rank 3 on {named.node}, Compute since step 40)" in status(found).message
     assert shown(found) == ("True", "TraceStored")
     slow(found.wait(700).train(90), 3)
     assert status(found).recording == 1, "the same straggler is recorded once"
@@ -278,3 +292,102 @@ def test_restart_ends_the_recording_of_a_straggler() -> None:
     assert found.job.status.incarnation == 2
     assert shown(found) == ("False", "TraceInterrupted")
     assert not orders(found)
+
+
+def armed(**trace: Any) -> dict[str, Any]:
+    return {"store": "s3", "onStraggler": {}, **trace}
+
+
+def test_withdrawn_steps_do_not_block_later_recordings() -> None:
+    """Remove the steps while the ranks have reported no step, so none is chosen."""
+    found = cluster(5, **armed(steps={"count": 2})).settle()
+    assert shown(found) == ("Unknown", "TraceWaiting")
+    found.spec(trace=armed()).settle()
+    assert shown(found) == ("Unknown", "TraceArmed") and found.job.status.trace is None
+    slow(found.train(50), 3)
+    assert [one.ranks for one in orders(found)] == [(1,), (3,)]
+    report(report(found, status(found).ranks[0]), status(found).ranks[1])
+    assert shown(found) == ("True", "TraceStored")
+
+
+def test_withdrawn_steps_can_be_asked_for_again() -> None:
+    found = cluster(**armed(steps={"first": 50})).settle().train(9).settle()
+    assert orders(found)
+    found.spec(trace=armed()).settle()
+    assert not orders(found)
+    found.spec(trace=armed(steps={"first": 50})).settle()
+    assert [(one.recording, one.first) for one in orders(found)] == [(2, 50)] * 2
+
+
+def test_recording_of_a_straggler_is_withdrawn_with_its_rule() -> None:
+    found = cluster(5, **armed(steps={"first": 2})).settle().train(9).settle()
+    for rank in range(5):
+        report(found, rank)
+    slow(found.wait(700).train(50), 3)
+    assert status(found).trigger == "Straggler"
+    found.spec(trace={"store": "s3", "steps": {"first": 2}}).settle()
+    assert shown(found) is None and found.job.status.trace is None and not orders(found)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        ({"store": "other", "steps": {"count": 9}}, "TraceStoreUnknown"),
+        ({"store": "s3", "steps": {"first": 7}, "ranks": [5]}, "TraceRanksUnknown"),
+    ],
+)
+def test_recording_goes_on_while_the_spec_is_invalid(edit: dict[str, Any], reason: str) -> None:
+    valid: dict[str, Any] = {"store": "s3", "steps": {"first": 50, "count": 2}}
+    found = cluster(**valid).settle().train(9).settle()
+    before = orders(found)
+    found.spec(trace=edit).settle()
+    assert shown(found) == ("False", reason) and found.events.count(reason) == 1
+    assert orders(found) == before, "the ranks keep their order"
+    report(found.train(60), 0)
+    assert (status(found).state, len(status(found).files)) == (TraceState.RECORDING, 1)
+    report(found, 1)
+    assert (status(found).state, status(found).reason) == (TraceState.STORED, "TraceStored")
+    assert shown(found) == ("False", reason) and found.events.count(reason) == 1
+    found.spec(trace=valid).settle()
+    assert shown(found) == ("True", "TraceStored"), "the edit was taken back"
+    assert status(found).recording == 1
+
+
+def test_waiting_recording_keeps_its_request_in_a_restart_while_the_spec_is_invalid() -> None:
+    found = cluster(steps={"first": 50, "count": 2}, ranks=[1]).settle().train(9).settle()
+    found.spec(trace={"store": "other", "steps": {"count": 9}}).settle()
+    found.exit(1, code=1).settle().wait(60).settle()
+    assert found.job.status.incarnation == 2
+    assert [(one.first, one.count, one.ranks) for one in orders(found)] == [(50, 2, (1,))]
+
+
+@pytest.mark.parametrize("change", [{"maxMebibytes": 32}, {"store": "s4"}])
+def test_larger_limit_or_another_store_records_again(change: dict[str, Any]) -> None:
+    wanted: dict[str, Any] = {"store": "s3", "steps": {"count": 2}}
+    found = cluster(**wanted)
+    found.stores["s4"] = make_store("s4")
+    report(report(found.settle().train(9).settle(), 0), 1, "TOO_LARGE", message="17 MiB")
+    assert shown(found) == ("False", "TraceTooLarge")
+    found.spec(trace={**wanted, **change}).settle()
+    assert [one.recording for one in orders(found)] == [2, 2]
+    given = orders(found)[0]
+    expected = (change.get("maxMebibytes", 16) * 2**20, change.get("store", "s3"))
+    assert (given.max_bytes, given.store) == expected
+
+
+def test_steps_beyond_the_end_of_the_job_fail_with_the_cause() -> None:
+    found = cluster(steps={"first": 101}).settle().train(9, total_steps=100).settle()
+    assert shown(found) == ("False", "TraceBeyondEnd")
+    assert "the job ends at step 100, but the recording needs step 101" in status(found).message
+    late = cluster(steps={"count": 2}).settle().train(100, total_steps=100).settle()
+    assert shown(late) == ("False", "TraceBeyondEnd")
+
+
+def test_count_beyond_the_end_of_the_job_is_cut_with_another_order() -> None:
+    found = cluster(steps={"first": 99, "count": 4}).settle()
+    assert [(one.recording, one.count) for one in orders(found)] == [(1, 4)] * 2
+    found.train(9, total_steps=100).settle()
+    assert [(one.recording, one.first, one.count) for one in orders(found)] == [(2, 99, 2)] * 2
+    assert (status(found).last_step, status(found).attempt) == (100, 2)
+    report(report(found.train(100, total_steps=100), 0), 1)
+    assert shown(found) == ("True", "TraceStored")

@@ -45,6 +45,9 @@ def fetch(
     for one in trace.files:
         path = _download(part, one, out)
         typer.echo(f"{path}: {one.nodes} nodes, {one.bytes} bytes")
+    if slow := trace.straggler:
+        place = f" on {slow.node}" if slow.node else ""
+        typer.echo(f"rank {slow.rank}{place} is the straggler: {slow.cause} since step {slow.since_step}")
 
 
 def _download(part: JobStore, one: TraceFile, out: Path) -> Path:
