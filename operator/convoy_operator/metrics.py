@@ -30,6 +30,7 @@ from convoy_operator.autoscaler_metrics import AutoscalerMetrics
 from convoy_operator.experiment_metrics import ExperimentMetrics
 from convoy_operator.independent_metrics import IndependentMetrics
 from convoy_operator.spot_metrics import SpotMetrics
+from convoy_operator.trace_metrics import TraceMetrics
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _RECOVERY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -65,6 +66,7 @@ class Metrics:
         self._jobs()
         self._serving()
         self.independent = IndependentMetrics(self.registry)
+        self.traces = TraceMetrics(self.registry)
         self.autoscaler = AutoscalerMetrics(self.registry)
         self.experiments = ExperimentMetrics(self.registry)
         self.spot = SpotMetrics(self.registry)

@@ -166,6 +166,7 @@ class RecoveryMeter:
             self._pending.pop(before.uid, None)
         if before is not None and after is not None and after.uid == before.uid:
             self._metrics.independent.count(before.status, after.status)
+            self._metrics.traces.count(before.status, after.status)
         if after is not None and (waits := self._pending.get(after.uid)) is not None:
             total, fault_at = waits
             if _restarts(after.status) >= total:
