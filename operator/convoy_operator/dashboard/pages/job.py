@@ -13,12 +13,12 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import charts, job, jobs, metrics, timeline
+from convoy_operator.dashboard.core import charts, job, jobs, metrics, timeline, traces
 from convoy_operator.dashboard.core.formatting import clock
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
-from convoy_operator.dashboard.pages.elements import box, set_text, text
+from convoy_operator.dashboard.pages.elements import box, set_text, show, text
 from convoy_operator.dashboard.pages.logs import Logs
 from convoy_operator.dashboard.pages.metric_charts import MetricCharts
 from convoy_operator.dashboard.pages.one_job import OneJobPage
@@ -79,6 +79,10 @@ class JobPage(OneJobPage[TrainingJob]):
             "No straggler is named.",
         )
         self._straggler_note = text("p", "", "quiet")
+        with box("section", aria_labelledby="trace") as self._trace:
+            text("h2", "Trace", id="trace")
+            self._trace_facts = FactList()
+            self._trace_note = text("p", "", "quiet")
         self._timeline = self._table(
             "Timeline",
             "timeline",
@@ -125,6 +129,9 @@ class JobPage(OneJobPage[TrainingJob]):
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
         set_text(self._straggler_note, job.straggler_note(model))
+        show(self._trace, model.status.trace is not None)
+        self._trace_facts.show(traces.facts(model))
+        set_text(self._trace_note, model.status.trace.message if model.status.trace else "")
         self._show_timeline(parsed.uid, model, now)
         self._checkpoints.show(job.checkpoint_rows(model, now))
         set_text(self._saves, job.checkpoint_note(model))

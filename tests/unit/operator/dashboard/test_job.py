@@ -10,7 +10,7 @@ from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, trainin
 
 from convoy_controllers.views import ContainerEnd
 from convoy_crds.nodehealth import NodeHealth
-from convoy_operator.dashboard.core import job, timeline
+from convoy_operator.dashboard.core import job, timeline, traces
 from convoy_operator.dashboard.core.restarts import Restart
 from convoy_operator.dashboard.core.rows import Tone
 
@@ -311,3 +311,37 @@ def test_a_run_of_an_experiment_names_its_block(labels: dict[str, str], shown: l
     one = training()
     one.metadata.labels = labels
     assert [fact.text for fact in job.facts(one, NOW) if fact.label == "Experiment"] == shown
+
+
+def test_trace_is_shown_with_its_figures_and_the_command_that_fetches_it() -> None:
+    assert traces.facts(training()) == []
+    file = {"rank": 3, "file": "traces/trace-2.3.et"}
+    trace = {
+        "recording": 2,
+        "state": "Stored",
+        "trigger": "Straggler",
+        "straggler": {"rank": 3, "node": "n4", "cause": "Compute", "sinceStep": 40},
+        "incarnation": 1,
+        "firstStep": 1200,
+        "lastStep": 1201,
+        "ranks": [0, 3],
+        "files": [{**file, "rank": 0}, file],
+        "bytes": 1536 * 1024,
+        "commBytesPerStep": 800,
+        "exposedCommunicationRatio": 0.125,
+    }
+    assert {one.label: one.text for one in traces.facts(training(trace=trace))} == {
+        "Recording": "2 (Stored)",
+        "Origin": "straggler: rank 3 on n4",
+        "Steps": "1,200 to 1,201",
+        "Ranks": "0, 3",
+        "Incarnation": "1",
+        "Files": "2 of 2",
+        "Size": "1.5 MiB",
+        "Communication per step": "800 B",
+        "Exposed communication": "12.5%",
+        "Fetch": "convoy trace fetch gpt --namespace team",
+    }
+    waiting = {one.label: one.text for one in traces.facts(training(trace={"recording": 1, "ranks": [0]}))}
+    assert (waiting["Recording"], waiting["Steps"], waiting["Files"]) == ("1 (Waiting)", "-", "0 of 1")
+    assert "Fetch" not in waiting

@@ -11,12 +11,13 @@ import pytest
 from nicegui import Client
 from nicegui.page import page
 from starlette.requests import Request
-from tests.unit.operator.dashboard.builders import health, node, parsed, pod, texts
+from tests.unit.operator.dashboard.builders import health, node, parsed, pod, raw, texts
 
 from convoy_controllers.resources import Resource
+from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.cache import DashboardCache
-from convoy_operator.dashboard.core.objects import ParsedObject
+from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.pages.job import JobPage
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
@@ -38,6 +39,17 @@ class User:
         return self._nodes
 
 
+def context_of(cache: DashboardCache) -> Any:
+    """Return what a page needs of the dashboard."""
+    return SimpleNamespace(
+        cache=cache,
+        settings=DashboardSettings(logs=False),
+        api_monitor=SimpleNamespace(unavailable_since=None, recovering=[], unwatched={}),
+        loading=list,
+        session_resolver=SimpleNamespace(mode=AuthMode.NONE),
+    )
+
+
 @pytest.mark.parametrize(("may", "rack"), [(True, "r1"), (False, "-")])
 def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) -> None:
     cache = DashboardCache(Feed())
@@ -45,13 +57,7 @@ def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) 
     cache.pods.upsert(pod("gpt-w-0", owner_uid="u-gpt"))
     cache.nodes.upsert(node())
     cache.healths.upsert(ParsedObject("", "hw", "u-hw", 1, health("Qualified")))
-    context: Any = SimpleNamespace(
-        cache=cache,
-        settings=DashboardSettings(logs=False),
-        api_monitor=SimpleNamespace(unavailable_since=None, recovering=[], unwatched={}),
-        loading=list,
-        session_resolver=SimpleNamespace(mode=AuthMode.NONE),
-    )
+    context = context_of(cache)
     session: Any = SimpleNamespace(identity=Identity("ada"), access=User(may), over=False)
     request = Request({"type": "http", "path": "/jobs/team/gpt", "headers": [], "query_string": b""})
 
@@ -63,6 +69,33 @@ def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) 
             shown.show()
         assert [line[1::2] for line in texts(list(shown._pods._rows))] == [["gpt-w-0", "node-1", "-"]]
         assert texts(list(shown._pods._rows))[0][4] == rack
+        client.delete()
+
+    asyncio.run(play())
+
+
+def test_section_of_the_trace_is_shown_once_there_is_a_recording() -> None:
+    cache = DashboardCache(Feed())
+    cache.jobs.upsert(parsed("gpt", phase="Running"))
+    context = context_of(cache)
+    session: Any = SimpleNamespace(identity=Identity("ada"), access=User(False), over=False)
+    request = Request({"type": "http", "path": "/jobs/team/gpt", "headers": [], "query_string": b""})
+
+    async def play() -> None:
+        with Client(page(""), request=request) as client:
+            shown = JobPage(context, session, "team", "gpt", "/jobs/team/gpt", "")
+            shown._events.refresh = lambda uid: None  # type: ignore[method-assign]  # nobody has any
+            await shown.check_access()
+            shown.show()
+            assert shown._trace.props.get("hidden")
+            trace = {"recording": 1, "message": "recording 1 waits for step 9", "firstStep": 9, "lastStep": 9}
+            later = raw("gpt", phase="Running", trace=trace)
+            later["metadata"]["resourceVersion"] = "8"
+            cache.jobs.upsert(parser_of(TrainingJob)(later))
+            shown.show()
+            assert not shown._trace.props.get("hidden")
+            assert shown._trace_note.text == "recording 1 waits for step 9"
+            assert "9 to 9" in [value.text for _, _, value in shown._trace_facts._known]
         client.delete()
 
     asyncio.run(play())
