@@ -14,6 +14,7 @@ from tests.unit.workloads.traces.build import FIXTURES, collective, comp, trace
 from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
+from convoy_workloads.traces.attributes import set_attributes
 from convoy_workloads.traces.wire.writer import write
 
 
@@ -143,6 +144,50 @@ def test_a_damaged_file_is_named_with_its_byte(tmp_path: Path) -> None:
     assert run("validate", file).output.startswith(f"{file}: Truncated (rank 0, byte 8)")
 
 
+@pytest.mark.parametrize("command", ["replay", "analyse"])
+def test_traces_that_validate_refuses_are_not_used(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "job.0.et"
+    late = comp(2)
+    late.duration_micros = 2**63
+    write(trace(comp(1, num_ops=-1), late), file)
+    lines = run("validate", file).output.splitlines()[:2]
+    assert [line.split(": ")[1].split(" ")[0] for line in lines] == ["NegativeValue", "NegativeTime"]
+    result = run(command, file)
+    assert result.exit_code == 1
+    assert result.output == f"error: {'; '.join([lines[0], lines[1].removeprefix(f'{file}: ')])}\n"
+
+
+@pytest.mark.parametrize("command", ["replay", "analyse"])
+def test_a_world_without_end_is_refused(tmp_path: Path, command: str) -> None:
+    one = trace(comp(1), collective(2))
+    set_attributes(one.metadata, world_size=2**62)
+    write(one, tmp_path / "job.0.et")
+    result = run(command, tmp_path, "--bandwidth", 1)
+    assert (result.exit_code, "OutOfRange (rank 0): attribute world_size" in result.output) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["replay", "analyse"])
+def test_dangling_dependencies_are_dropped_on_demand(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "job.0.et"
+    write(trace(comp(1), comp(2, (1, 7)), comp(3, (8,))), file)
+    result = run(command, file)
+    assert result.exit_code == 1
+    assert "DanglingDependency (rank 0, node 2): data_deps: node 7 is not in the trace" in result.output
+    assert result.output.endswith("; --ignore-dangling drops such dependencies\n")
+    result = run(command, file, "--ignore-dangling")
+    assert result.exit_code == 0
+    assert f"{file}: dropped 2 dependencies on nodes that are not in the trace\n" in result.output
+
+
+def test_a_communication_of_no_bytes_is_told_and_replayed(tmp_path: Path) -> None:
+    file = tmp_path / "job.0.et"
+    write(trace(collective(2, size=0)), file)
+    assert run("validate", file).exit_code == 1
+    result = run("replay", file)
+    assert result.exit_code == 0
+    assert f"{file}: EmptyCommunication (rank 0, node 2): comm_size is 0: this ALL_REDUCE moves" in result.output
+
+
 def test_names_in_foreign_traces_cannot_control_the_terminal(tmp_path: Path) -> None:
     node = comp(1)
     node.name = "\x1b]0;title\x07 [red]x"
@@ -159,7 +204,9 @@ def test_names_in_foreign_traces_cannot_control_the_terminal(tmp_path: Path) -> 
         (("replay", "{}/absent.0.et"), "absent.0.et: Unreadable: no such file"),
         (("validate", "{}"), "the folder has no file *.et or *.et.gz"),
         (("convert", "{}"), "the folder has no file host.RANK.json and kineto.RANK.json"),
-        (("convert", "{}/half"), "half: kineto.0.json is missing"),
+        (("convert", "{}/half"), "half: kineto.0.json is missing. The host trace has no times"),
+        (("convert", "{}/kineto"), "kineto: host.0.json is missing. The Kineto trace has the times alone"),
+        (("convert", "{}/kineto"), "pass `execution_trace_observer=ExecutionTraceObserver()"),
         (
             ("convert", "{}/renamed"),
             "kineto.5.json.gz: the trace is that of rank 0, but the file's name says 5",
@@ -177,6 +224,8 @@ def test_names_in_foreign_traces_cannot_control_the_terminal(tmp_path: Path) -> 
 def test_bad_input_is_named(tmp_path: Path, words: tuple[object, ...], text: str) -> None:
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "host.0.json").write_text("{}")
+    (tmp_path / "kineto").mkdir()
+    (tmp_path / "kineto" / "kineto.0.json").write_text("{}")
     (tmp_path / "renamed").mkdir()
     for kind in ("host", "kineto"):
         shutil.copy(

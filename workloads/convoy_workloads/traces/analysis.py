@@ -39,11 +39,13 @@ class Analysis:
 
     span_us: float
     compute_us: float
-    """Time in which at least one computation runs."""
+    """Time in which at least one computation runs; on devices, if the trace has nodes of devices."""
     communication_us: float
     """Time in which at least one communication runs."""
     exposed_us: float
     """Time in which a communication runs and no computation."""
+    host_us: float
+    """Time in which only operators of the host run, beside the computations of devices; 0 without devices."""
     idle_us: float
     """Time in which nothing runs."""
     waited_us: int
@@ -68,7 +70,9 @@ def analyse(replay: Replay) -> Analysis:
     played = [one for one in replay.played if int(one.node.type) != NodeType.METADATA]
     communications = [one for one in played if is_communication(one.node)]
     busy = _length((one.start, one.end) for one in played)
-    compute = _length((one.start, one.end) for one in played if not is_communication(one.node))
+    computations = _computations(played)
+    compute = _length((one.start, one.end) for one in computations)
+    covered = _length((one.start, one.end) for one in (*computations, *communications))
     path = replay.critical_path()
     communicated = sum(one.end - one.start for one in path if is_communication(one.node))
     steps = {step for one in played if (step := value_of(one.node, "step")) is not None}
@@ -76,7 +80,8 @@ def analyse(replay: Replay) -> Analysis:
         span_us=replay.span,
         compute_us=compute,
         communication_us=_length((one.start, one.end) for one in communications),
-        exposed_us=busy - compute,
+        exposed_us=covered - compute,
+        host_us=busy - covered,
         idle_us=replay.span - busy,
         waited_us=sum(number_of(one.node, "wait_us") for one in played),
         critical_compute_us=sum(one.end - one.start for one in path) - communicated,
@@ -86,6 +91,20 @@ def analyse(replay: Replay) -> Analysis:
         traffic=_traffic(communications),
         operations=_operations(played, path),
     )
+
+
+def _computations(played: Iterable[Played]) -> list[Played]:
+    """Return the computations that can hide a communication.
+
+    Those of devices, where a trace has any: operators of the host only launch them, or wait.
+    """
+    others = [one for one in played if not is_communication(one.node)]
+    device = [
+        one
+        for one in others
+        if int(one.node.type) == NodeType.COMP and value_of(one.node, "is_cpu_op") is False
+    ]
+    return device or others
 
 
 def _length(intervals: Iterable[tuple[float, float]]) -> float:

@@ -24,6 +24,7 @@ FIELDS = {
     # Written and read by Convoy alone.
     "host_gap_us": "int64_val",
     "wait_us": "int64_val",
+    "step": "int64_val",
 }
 """The field of AttributeProto that holds each known attribute."""
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
 MAX_FINDINGS = 100
 """Findings of one rule that a check reports. A broken trace may have one in each node."""
+MAX_TEXT = 400
+"""Characters of a finding's text."""
+MAX_NAME = 80
+"""Characters of a foreign name in a finding's text."""
+MAX_PLACES = 5
+"""Further nodes that a finding names if the same fault occurs at several."""
 
 
 class Rule(str, Enum):  # noqa: UP042 - pods may have Python 3.10
@@ -26,6 +32,7 @@ class Rule(str, Enum):  # noqa: UP042 - pods may have Python 3.10
     LONG_STRING = "LongString"
     LONG_LIST = "LongList"
     TOO_DEEP = "TooDeep"
+    TOO_MANY_VALUES = "TooManyValues"
     # One trace.
     DUPLICATE_ID = "DuplicateId"
     DANGLING_DEPENDENCY = "DanglingDependency"
@@ -38,6 +45,8 @@ class Rule(str, Enum):  # noqa: UP042 - pods may have Python 3.10
     NEGATIVE_TIME = "NegativeTime"
     UNKNOWN_COLLECTIVE = "UnknownCollective"
     CPU_COMMUNICATION = "CpuCommunication"
+    EMPTY_COMMUNICATION = "EmptyCommunication"
+    OUT_OF_RANGE = "OutOfRange"
     # All ranks together.
     DUPLICATE_RANK = "DuplicateRank"
     MISSING_RANK = "MissingRank"
@@ -51,6 +60,17 @@ class Rule(str, Enum):  # noqa: UP042 - pods may have Python 3.10
     UNKNOWN_LAUNCH = "UnknownLaunch"
     UNKNOWN_SIZE = "UnknownSize"
     NO_TIMES = "NoTimes"
+
+
+def short(text: str, most: int = MAX_NAME) -> str:
+    """Return a text, cut if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def first_of(values: Sequence[object], most: int = MAX_PLACES) -> str:
+    """Return the first values with commas between them, and the number of the others."""
+    shown = ", ".join(map(str, values[:most]))
+    return shown if len(values) <= most else f"{shown} and {len(values) - most} more"
 
 
 def printable(text: str) -> str:
@@ -93,24 +113,48 @@ class InvalidTrace(ValueError):
 
 
 class Findings:
-    """A bounded list of findings: at most MAX_FINDINGS of each rule."""
+    """A bounded list of findings: at most MAX_FINDINGS of each rule, and each fault once.
+
+    The same fault at several nodes is one finding, which names the first nodes and the number of the others.
+    """
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
+        self._found: dict[tuple[Rule, str, int | None], list[Finding]] = {}
+        """The first findings of each fault."""
+        self._repeats: dict[tuple[Rule, str, int | None], int] = {}
         self._counts: dict[Rule, int] = {}
 
     def add(self, finding: Finding) -> None:
-        """Add a finding, unless its rule has MAX_FINDINGS already."""
+        """Add a finding, unless its rule has MAX_FINDINGS other ones already."""
+        finding = replace(finding, text=short(finding.text, MAX_TEXT))
+        key = (finding.rule, finding.text, finding.rank)
+        if key in self._found:
+            self._repeats[key] += 1
+            if len(self._found[key]) <= MAX_PLACES:
+                self._found[key].append(finding)
+            return
         count = self._counts.get(finding.rule, 0)
         self._counts[finding.rule] = count + 1
         if count < MAX_FINDINGS:
-            self._found.append(finding)
+            self._found[key] = [finding]
+            self._repeats[key] = 1
 
     def result(self) -> list[Finding]:
         """Return the findings, and for each rule with more of them a last one that has their number."""
+        found = [_joined(ones, self._repeats[key]) for key, ones in self._found.items()]
         more = (
             Finding(rule, f"{count - MAX_FINDINGS} more findings of this rule are not shown")
             for rule, count in self._counts.items()
             if count > MAX_FINDINGS
         )
-        return [*self._found, *more]
+        return [*found, *more]
+
+
+def _joined(findings: Sequence[Finding], count: int) -> Finding:
+    """Return one finding for the same fault at `count` places, the first of which are `findings`."""
+    first = findings[0]
+    if count == 1:
+        return first
+    nodes = [str(one.node) for one in findings[1:] if one.node is not None]
+    at = f", also at node {', '.join(nodes)}{' ...' if count > len(nodes) + 1 else ''}" if nodes else ""
+    return replace(first, text=f"{first.text} ({count} times{at})")

@@ -95,6 +95,19 @@ def _replay(trace: Trace, duration: Callable[[Node], float]) -> Replay:
     return Replay([one for one in played if one is not None])
 
 
+def drop_dangling(trace: Trace) -> int:
+    """Remove the dependencies on nodes that are not in the trace. Return their number."""
+    ids = {node.id for node in trace.nodes}
+    dropped = 0
+    for node in trace.nodes:
+        for dependencies in (node.data_deps, node.ctrl_deps):
+            kept = [one for one in dependencies if one in ids]
+            dropped += len(dependencies) - len(kept)
+            if len(kept) < len(dependencies):
+                dependencies[:] = kept
+    return dropped
+
+
 def topological(trace: Trace) -> list[int]:
     """Return the places of the nodes so that dependencies come first.
 

@@ -41,6 +41,8 @@ class Collective(IntEnum):
     BARRIER = 9
 
 
+MAX_RANKS = 1_000_000
+"""Ranks of a job."""
 COMMUNICATION: frozenset[int] = frozenset({NodeType.SEND, NodeType.RECV, NodeType.COLLECTIVE})
 """Types of the nodes that communicate."""
 TYPES: frozenset[int] = frozenset(NodeType)
@@ -93,9 +95,9 @@ def kind_of(node: Node) -> str:
 
 
 def groups_of(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of each process group from the parsed attribute `process_groups` of a trace."""
+    """Return the ranks of each process group, each once, from the parsed attribute `process_groups`."""
     return {
-        name: tuple(rank for rank in ranks if isinstance(rank, int))
+        name: tuple(dict.fromkeys(rank for rank in ranks if isinstance(rank, int)))
         for name, ranks in metadata.items()
         if isinstance(ranks, list)
     }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from tests.cases import cases
-from tests.unit.workloads.traces.build import collective, comp, recv, send, trace
+from tests.unit.workloads.traces.build import collective, comp, node, recv, send, trace
 
 from convoy_workloads.traces.analysis import analyse
 from convoy_workloads.traces.comm_models import RingModel, Scaled
 from convoy_workloads.traces.findings import InvalidTrace
-from convoy_workloads.traces.replay import CommModel, measured_span, naive_replay, replay
-from convoy_workloads.traces.trace import Collective, Trace
-from convoy_workloads.traces.wire.chakra_pb2 import Node
+from convoy_workloads.traces.replay import CommModel, drop_dangling, measured_span, naive_replay, replay
+from convoy_workloads.traces.trace import Collective, NodeType, Trace
+from convoy_workloads.traces.wire import chakra_pb2, plain
+from convoy_workloads.traces.wire.chakra_pb2 import AttributeProto, Node
 
 
 def step() -> Trace:
@@ -55,6 +57,57 @@ def test_figures_of_a_step() -> None:
     )  # fmt: skip
 
 
+def gpu(id: int, deps: tuple[int, ...], duration: int) -> Node:
+    return node(NodeType.COMP, id, deps, duration, is_cpu_op=False)
+
+
+def gpu_step() -> Trace:
+    """Return a step in which the host launches until 5, computes 5-8, then waits for the GPU until 45.
+
+    A product runs at 5-15, an all-reduce at 15-35 beside a product at 15-20, and an update at 35-45.
+    """
+    return trace(
+        comp(1, duration=5),
+        comp(2, (1,), 40),
+        gpu(3, (1,), 10),
+        collective(4, deps=(3,), duration=20),
+        gpu(5, (3,), 5),
+        gpu(6, (4, 5), 10),
+    )
+
+
+def test_a_host_that_waits_hides_no_communication_of_a_gpu() -> None:
+    found = analyse(replay(gpu_step()))
+    assert (found.span_us, found.compute_us, found.communication_us) == (45, 25, 20)
+    # The product covers 5 of the 20 us; the host, which waits all the time, covers nothing.
+    assert found.exposed_us == 15
+    assert found.exposed_share == pytest.approx(15 / 45)
+    assert (found.host_us, found.idle_us) == (5, 0)
+
+
+def test_without_computations_of_a_gpu_operators_of_the_host_compute() -> None:
+    """gloo's collectives have is_cpu_op false, too."""
+    nodes = [comp(1, duration=30), collective(2, duration=40)]
+    found = analyse(replay(trace(*nodes)))
+    assert (found.compute_us, found.exposed_us, found.host_us) == (30, 10, 0)
+
+
+def test_a_step_that_is_no_number_counts_as_none() -> None:
+    one = comp(1)
+    one.attr.append(AttributeProto(name="step", int32_list={"values": [3, 4]}))
+    assert analyse(replay(trace(one, comp(2, step=5)))).steps == 1
+
+
+@pytest.mark.parametrize("module", [chakra_pb2, plain])
+def test_dangling_dependencies_can_be_dropped(module: Any) -> None:
+    nodes = [module.Node(id=1, data_deps=[7, 2, 7], ctrl_deps=[9]), module.Node(id=2)]
+    broken = trace(*nodes)
+    assert drop_dangling(broken) == 3
+    assert ([*nodes[0].data_deps], [*nodes[0].ctrl_deps]) == ([2], [])
+    assert drop_dangling(broken) == 0
+    assert replay(broken).played[0].because == 1
+
+
 def test_gaps_of_the_host_are_kept_and_idle() -> None:
     nodes = [comp(1, duration=10, host_gap_us=3), comp(2, (1,), 5, host_gap_us=4)]
     found = analyse(replay(trace(*nodes)))
@@ -91,7 +144,7 @@ RING = RingModel(latency_us=2, bytes_per_us=10, ranks=4, groups={"pair": 2, "one
 
 
 @pytest.mark.parametrize(
-    ("node", "model", "micros"),
+    ("one", "model", "micros"),
     [
         (collective(1, duration=30), Scaled(0.5), 15),
         (collective(1, size=400), RING, 2 * 3 * 2 + 2 * 3 / 4 * 40),
@@ -106,10 +159,10 @@ RING = RingModel(latency_us=2, bytes_per_us=10, ranks=4, groups={"pair": 2, "one
         (recv(1, 0, 1, size=400), RING, 42),
     ],
 )
-def test_models(node: Node, model: CommModel, micros: float) -> None:
-    assert model(node) == pytest.approx(micros)
+def test_models(one: Node, model: CommModel, micros: float) -> None:
+    assert model(one) == pytest.approx(micros)
     # Computations keep their time.
-    assert replay(trace(comp(7, duration=10), node), model).span == pytest.approx(max(10, micros))
+    assert replay(trace(comp(7, duration=10), one), model).span == pytest.approx(max(10, micros))
 
 
 def test_random_graphs_have_the_length_of_their_longest_path() -> None:

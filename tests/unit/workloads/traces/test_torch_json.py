@@ -18,7 +18,11 @@ from convoy_workloads.traces.convert.convert import convert
 from convoy_workloads.traces.findings import InvalidTrace, Rule
 from convoy_workloads.traces.replay import replay
 from convoy_workloads.traces.torch_json.document import load_json, parse
+from convoy_workloads.traces.trace import size_of
+from convoy_workloads.traces.validate.all_ranks import named_groups
 from convoy_workloads.traces.wire.limits import Limits
+from convoy_workloads.traces.wire.reader import decode
+from convoy_workloads.traces.wire.writer import encode
 
 EVENTS = [
     step(7, 0, 40),
@@ -127,11 +131,66 @@ def test_a_kernel_without_a_time_is_left_out() -> None:
     )
 
 
-def test_a_host_trace_of_an_old_schema_is_a_finding() -> None:
-    old = {"id": 20, "name": "aten::mm", "rf_id": 4, "parent": 1, "tid": 1, "inputs": [], "outputs": []}
-    conversion = convert({"schema": "1.0.1", "nodes": [old]}, kineto(EVENTS[3]))
-    (found,) = conversion.findings
-    assert (found.rule, found.text[:14]) == (Rule.INVALID_FIELD, "schema 1.0.1: ")
+def test_a_host_trace_of_schema_1_0_1_is_read() -> None:
+    """It has the same values as those of later schemas, in other places."""
+    found, expected = (convert(one, kineto(*EVENTS)) for one in (flat_host(), host(*NODES)))
+    assert found.findings == expected.findings == []
+    assert found.trace.nodes == expected.trace.nodes
+    assert size_of(found.trace.nodes[2]) == 400
+
+
+def flat_host() -> dict[str, Any]:
+    """Return NODES as a host trace of schema 1.0.1 has them."""
+    flat = [
+        {
+            "name": one["name"], "id": one["id"], "parent": one["ctrl_deps"], "fw_parent": 0, "seq_id": -1,
+            **{each["name"]: each["value"] for each in one["attrs"]}, "op_schema": "",
+            "inputs": one["inputs"]["values"], "input_shapes": [], "input_types": [],
+            "outputs": one["outputs"]["values"], "output_shapes": [], "output_types": [],
+        }
+        for one in NODES
+    ]  # fmt: skip
+    return {"schema": "1.0.1", "nodes": flat}
+
+
+def test_a_wrong_field_of_schema_1_0_1_is_named() -> None:
+    document = flat_host()
+    document["nodes"][1]["rf_id"] = -4
+    (found,) = convert(document, kineto(EVENTS[0], EVENTS[3])).findings
+    assert found.text == "nodes[1].rf_id: must be a whole number of at least 0, not -4"
+
+
+def test_another_schema_is_refused_with_those_that_are_read() -> None:
+    with pytest.raises(
+        InvalidTrace, match=r"schema 0\.9: the schemas that are read are 1\.0\.1, and 1\.0\.2"
+    ):
+        convert({"schema": "0.9", "nodes": [{"id": 1}]}, kineto(*EVENTS))
+
+
+def test_operators_without_numbers_of_record_functions_are_a_finding() -> None:
+    (found,) = convert(host(NODES[2]), kineto(event("aten::mm", 20, 25))).findings
+    assert "no event has a `Record function id`" in found.text
+
+
+def test_halves_of_surrogate_pairs_are_replaced() -> None:
+    """JSON may hold such halves. No trace can: its texts are UTF-8."""
+    half = "a\ud800b\udc00"
+    group = {"pg_name": half, "ranks": [0, 1]}
+    reduce = {"Collective name": "allreduce", "dtype": half, "Process Group Name": half, "correlation": 11}
+    events = [
+        event(half, 0, 9, record=2),
+        {**event("ncclDevKernel_AllReduce_Sum_f32", 3, 4, 7, "kernel"), "args": reduce},
+        {**event(half, 5, 6, 7, "kernel"), "tid": half},
+    ]
+    document = {**kineto(*events), "distributedInfo": {"pg_config": [group]}}
+    document["convoy"] = {"threads": {"200": half}}
+    trace = convert({**host(node(20, half, 2, [half], [half])), "schema": half}, document).trace
+    again = decode(encode(trace))
+    assert again.findings == []
+    assert {one.name for one in again.trace.nodes} == {"a?b?", "ncclDevKernel_AllReduce_Sum_f32"}
+    assert again.trace.nodes[0].inputs.values == '["a\\ud800b\\udc00"]'
+    assert text_of(again.trace.metadata, "schema") == "a?b?"
+    assert named_groups([again.trace]) == {"a?b?": (0, 1)}
 
 
 def test_threads_are_bounded() -> None:
@@ -153,7 +212,7 @@ def test_the_rank_of_the_trace_counts() -> None:
     assert convert(host(), unnamed, rank=5).trace.rank == 5
 
 
-VALUES = [None, True, -1, 0, 3, 2**70, 1e308, "", "x", [], [[]], {}, {"a": 1}]
+VALUES = [None, True, -1, 0, 3, 2**70, 1e308, "", "x", "\ud800", [], [[]], {}, {"a": 1}]
 
 
 def test_random_wrong_values_give_findings_or_a_trace() -> None:
@@ -173,6 +232,7 @@ def test_random_wrong_values_give_findings_or_a_trace() -> None:
             refused += 1
         else:
             assert replay(trace).span >= 0
+            assert decode(encode(trace)).findings == []
     assert 0 < refused < cases(300)
 
 

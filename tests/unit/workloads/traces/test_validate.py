@@ -12,6 +12,7 @@ from tests.unit.workloads.traces.build import FIXTURES, collective, comp, node, 
 from convoy_workloads.traces.attributes import set_attributes
 from convoy_workloads.traces.findings import MAX_FINDINGS, Rule
 from convoy_workloads.traces.trace import Collective, NodeType, Trace
+from convoy_workloads.traces.validate import all_ranks
 from convoy_workloads.traces.validate.all_ranks import check_ranks
 from convoy_workloads.traces.validate.cycles import cycles
 from convoy_workloads.traces.validate.one_trace import check_trace
@@ -80,6 +81,7 @@ def test_one_trace(nodes: list[Node], rule: Rule, id: int, text: str) -> None:
         ("comm_dst", {"int32_val": 3}, {"int64_val": 3}),
         ("comm_tag", {"int32_val": 3}, {"int64_val": 3}),
         ("pg_name", {"string_val": "0"}, {"bytes_val": b"0"}),
+        ("step", {"int64_val": 3}, {"int32_list": {"values": [3, 4]}}),
     ],
 )
 def test_a_known_attribute_has_its_own_field(name: str, right: dict[str, Any], wrong: dict[str, Any]) -> None:
@@ -92,9 +94,47 @@ def test_a_known_attribute_has_its_own_field(name: str, right: dict[str, Any], w
 
 
 def test_findings_of_one_rule_are_bounded() -> None:
-    found = check_trace(trace(*(comp(number, num_ops=-1) for number in range(MAX_FINDINGS + 7))))
+    found = check_trace(trace(*(comp(number, num_ops=-number) for number in range(1, MAX_FINDINGS + 8))))
     assert len(found) == MAX_FINDINGS + 1
     assert found[-1].text.startswith("7 more")
+
+
+def test_the_same_fault_at_many_nodes_is_one_finding() -> None:
+    (found,) = check_trace(trace(*(comp(number, num_ops=-1) for number in range(1, 51)), rank=3))
+    assert (found.rank, found.node) == (3, 1)
+    assert found.text == "attribute num_ops is -1 (50 times, also at node 2, 3, 4, 5, 6 ...)"
+
+
+def test_foreign_names_in_findings_are_short() -> None:
+    nodes = [comp(1), comp(1)]
+    nodes[0].name = "x" * 2**20
+    nodes[1].attr.extend([AttributeProto(name="y" * 2**20)] * 2)
+    found = check_trace(trace(*nodes))
+    assert [one.rule for one in found] == [Rule.DUPLICATE_ID, Rule.DUPLICATE_ATTRIBUTE]
+    assert all(len(one.text) <= 400 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"world_size": 0}, "attribute world_size of the trace is 0; it must be from 1 to 1000000"),
+        ({"world_size": 2**62}, f"attribute world_size of the trace is {2**62}"),
+        ({"rank": -1}, "attribute rank of the trace is -1"),
+        ({"rank": 1_000_000}, "it must be from 0 to 999999"),
+    ],
+)
+def test_the_number_of_ranks_is_bounded(facts: dict[str, int], text: str) -> None:
+    one = trace(comp(1))
+    set_attributes(one.metadata, **facts)
+    assert [found.rule for found in check_trace(one)] == [Rule.OUT_OF_RANGE]
+    assert text in check_trace(one)[0].text
+
+
+def test_a_communication_of_no_bytes_is_a_finding() -> None:
+    kinds = (Collective.BARRIER, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER)
+    assert check_trace(trace(*(collective(id, kind, 0) for id, kind in enumerate(kinds)))) == []
+    found = check_trace(trace(collective(1, size=0), send(2, 0, 1, size=0)))
+    assert [(one.rule, one.node) for one in found] == [(Rule.EMPTY_COMMUNICATION, id) for id in (1, 2)]
 
 
 def test_each_group_of_cycles_is_found() -> None:
@@ -169,7 +209,11 @@ DIFFERS = Rule.COLLECTIVE_MISMATCH
             ranks([collective(1, group="a")], [], [collective(1, group="a")], groups='{"a": [0, 1]}'),
             DIFFERS, 1, None, "0 collectives",
         ),
-        (ranks([ONE], [ONE], groups='{"": [0, 1, 2]}'), Rule.MISSING_RANK, 2, None, "no trace"),
+        (ranks([ONE], [ONE], groups='{"": [0, 1, 2]}'), Rule.MISSING_RANK, 2, None, "no trace: 2"),
+        (
+            ranks([ONE], [ONE], groups=f'{{"": {list(range(900))}}}'),
+            Rule.MISSING_RANK, 2, None, "no trace: 2, 3, 4, 5, 6 and 893 more",
+        ),
         (ranks([send(1, 0, 1)], []), Rule.UNMATCHED_SEND, 0, 1, "rank 1 has no such receive"),
         (ranks([send(1, 0, 7)], []), Rule.UNMATCHED_SEND, 0, 1, "no trace of rank 7"),
         (ranks([], [recv(4, 0, 1)]), Rule.UNMATCHED_RECV, 1, 4, "rank 0 has no such send"),
@@ -181,6 +225,14 @@ def test_all_ranks(traces: list[Trace], rule: Rule, rank: int, id: int | None, t
     (found,) = check_ranks(traces)
     assert (found.rule, found.rank, found.node) == (rule, rank, id)
     assert text in found.text
+
+
+def test_a_rank_that_a_group_lists_often_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    compare = all_ranks._difference
+    monkeypatch.setattr(all_ranks, "_difference", lambda *calls: compared.append(1) or compare(*calls))
+    (found,) = check_ranks(ranks([ONE], [OTHER], groups=f'{{"": {[0, 1] * 1000}}}'))
+    assert (found.rule, found.rank, len(compared)) == (DIFFERS, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -222,5 +274,5 @@ def test_upstreams_samples_are_valid(prefix: str, count: int) -> None:
 
 
 def test_a_node_of_each_type_is_valid() -> None:
-    nodes = [node(kind, int(kind), comm_type=0, comm_size=0, comm_src=0, comm_dst=0) for kind in NodeType]
+    nodes = [node(kind, int(kind), comm_type=0, comm_size=8, comm_src=0, comm_dst=0) for kind in NodeType]
     assert check_trace(trace(*nodes)) == []

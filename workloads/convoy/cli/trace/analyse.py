@@ -11,7 +11,7 @@ import typer
 from convoy.cli.cluster import Failure
 from convoy.cli.output import Output
 from convoy.cli.table import format_bytes, new_table, print_table
-from convoy.cli.trace.files import Paths, cell, load_trace, name_of, trace_files
+from convoy.cli.trace.files import IgnoreDangling, Paths, cell, load_checked, name_of, trace_files
 from convoy.cli.trace.replay import Bandwidth, Latency, Scale, comm_model, format_us
 
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ def analyse(
     bandwidth: Bandwidth = None,
     latency: Latency = 10.0,
     top: Annotated[int, typer.Option(min=0, help="Number of operations to show.")] = 10,
+    ignore_dangling: IgnoreDangling = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TEXT,
 ) -> None:
     """Show where the time of Chakra traces goes, each rank alone.
 
-    Exposed communication is the time in which a communication runs and no computation. Idle is the time in
-    which nothing runs, such as Python between operators of a thread.
+    Exposed communication is the time in which a communication runs and no computation. With nodes of GPUs,
+    only these are computations: operators of the host launch them, or wait. Idle is the time in which nothing
+    runs, such as Python between operators of a thread.
     """
     from convoy_workloads.traces.analysis import analyse as analyse_replay  # noqa: PLC0415
     from convoy_workloads.traces.findings import InvalidTrace  # noqa: PLC0415
@@ -37,7 +39,7 @@ def analyse(
 
     found: list[tuple[str, Analysis]] = []
     for path in trace_files(paths):
-        trace = load_trace(path)
+        trace = load_checked(path, ignore_dangling)
         try:
             replayed = replay(trace, comm_model(trace, scale, bandwidth, latency))
         except InvalidTrace as error:
@@ -80,6 +82,7 @@ def _print(name: str, one: Analysis, top: int) -> None:
         ("computation", one.compute_us),
         ("communication", one.communication_us),
         ("exposed communication", one.exposed_us),
+        ("host alone", one.host_us),
         ("idle", one.idle_us),
         ("recorded waits", float(one.waited_us)),
         ("critical path: computation", one.critical_compute_us),

@@ -11,6 +11,15 @@ import typer
 from convoy.cli.cluster import Failure
 from convoy.cli.trace.files import MAX_FILES, Gzip, Prefix, write_trace
 
+HOW_TO_RECORD = (
+    "The recorder, convoy_workloads.traces.record, writes both files of a rank. In your own profiling, pass "
+    "`execution_trace_observer=ExecutionTraceObserver().register_callback(FILE)` to torch.profiler.profile, "
+    "with `record_shapes=True`."
+)
+_MISSING = {
+    "host": "The Kineto trace has the times alone; the tensors, with their bytes, are in the host trace.",
+    "kineto": "The host trace has no times; they are in the Kineto trace.",
+}
 _NAME = re.compile(r"(host|kineto)\.(\d{1,9})\.json(?:\.gz)?")
 
 
@@ -57,11 +66,13 @@ def pairs(folder: Path) -> dict[int, tuple[Path, Path]]:
     except OSError as error:
         raise Failure(f"{folder}: {error.strerror or error}") from error
     if not found:
-        raise Failure(f"{folder}: the folder has no file host.RANK.json and kineto.RANK.json")
+        raise Failure(
+            f"{folder}: the folder has no file host.RANK.json and kineto.RANK.json. {HOW_TO_RECORD}"
+        )
     if len(found) > MAX_FILES:
         raise Failure(f"{folder}: {len(found)} ranks; at most {MAX_FILES} are allowed")
     for rank, files in sorted(found.items()):
         for kind in ("host", "kineto"):
             if kind not in files:
-                raise Failure(f"{folder}: {kind}.{rank}.json is missing")
+                raise Failure(f"{folder}: {kind}.{rank}.json is missing. {_MISSING[kind]} {HOW_TO_RECORD}")
     return {rank: (files["host"], files["kineto"]) for rank, files in found.items()}

@@ -23,6 +23,10 @@ Paths = Annotated[
     list[Path],
     typer.Argument(metavar="PATH...", help="Trace files, or folders with files *.et and *.et.gz."),
 ]
+IgnoreDangling = Annotated[
+    bool,
+    typer.Option("--ignore-dangling", help="Drop dependencies on nodes that are not in the trace."),
+]
 Gzip = Annotated[bool, typer.Option("--gzip", help="Compress the files, as PREFIX.RANK.et.gz.")]
 Prefix = Annotated[str, typer.Option(help="Beginning of the files' names: PREFIX.RANK.et.")]
 
@@ -52,6 +56,29 @@ def load_trace(path: Path) -> Trace:
         return read_whole(path)
     except InvalidTrace as error:
         raise Failure(str(error)) from error
+
+
+def load_checked(path: Path, ignore_dangling: bool) -> Trace:
+    """Return the trace in a file, without dangling dependencies if `ignore_dangling`.
+
+    Raises Failure for findings of `convoy trace validate`, apart from those that do not change the times.
+    """
+    from convoy_workloads.traces.findings import InvalidTrace, Rule  # noqa: PLC0415
+    from convoy_workloads.traces.replay import drop_dangling  # noqa: PLC0415
+    from convoy_workloads.traces.validate.one_trace import MINOR, check_trace  # noqa: PLC0415
+
+    trace = load_trace(path)
+    if ignore_dangling and (count := drop_dangling(trace)):
+        typer.echo(f"{path}: dropped {count} dependencies on nodes that are not in the trace", err=True)
+    found = check_trace(trace)
+    for one in found:
+        if one.rule in MINOR:
+            typer.echo(f"{path}: {one.line()}", err=True)
+    if grave := [one for one in found if one.rule not in MINOR]:
+        dangling = any(one.rule is Rule.DANGLING_DEPENDENCY for one in grave)
+        hint = "; --ignore-dangling drops such dependencies" if dangling else ""
+        raise Failure(f"{InvalidTrace(grave, str(path))}{hint}")
+    return trace
 
 
 def write_trace(trace: Trace, folder: Path, prefix: str, compress: bool) -> tuple[Path, int]:

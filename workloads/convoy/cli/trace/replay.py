@@ -10,7 +10,7 @@ import typer
 from convoy.cli.cluster import Failure
 from convoy.cli.output import Output
 from convoy.cli.table import new_table, print_table
-from convoy.cli.trace.files import Paths, cell, load_trace, name_of, trace_files
+from convoy.cli.trace.files import IgnoreDangling, Paths, cell, load_checked, name_of, trace_files
 
 if TYPE_CHECKING:
     from convoy_workloads.traces.replay import CommModel
@@ -29,6 +29,7 @@ def replay(
     scale: Scale = 1.0,
     bandwidth: Bandwidth = None,
     latency: Latency = 10.0,
+    ignore_dangling: IgnoreDangling = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TEXT,
 ) -> None:
     """Replay Chakra traces by their dependencies, each rank alone.
@@ -43,7 +44,7 @@ def replay(
 
     rows: list[dict[str, Any]] = []
     for path in trace_files(paths):
-        trace = load_trace(path)
+        trace = load_checked(path, ignore_dangling)
         try:
             span = replay_trace(trace, comm_model(trace, scale, bandwidth, latency)).span
             naive = naive_replay(trace).span

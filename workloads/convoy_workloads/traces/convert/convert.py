@@ -47,7 +47,9 @@ def convert(
     works = find_works(timeline, operators, found)
     lanes = _lanes(timeline, works, found)
     mark_waits(lanes, works)
-    hosts = _hosts(operators, {segment.operator for lane in lanes for segment in lane})
+    hosts = _hosts(
+        operators, {segment.operator for lane in lanes for segment in lane}, timeline.events, found
+    )
     items = connect(lanes, works, hosts)
     groups = Groups(timeline, operators)
     nodes = NodeMaker(items, hosts, groups, rank).make(found)
@@ -91,10 +93,18 @@ def _outside(events: Iterable[Event], works: list[Event]) -> Iterator[Event]:
             yield event
 
 
-def _hosts(host: Host, operators: Iterable[Operator]) -> dict[Operator, HostNode]:
+def _hosts(
+    host: Host, operators: Iterable[Operator], events: Iterable[Event], findings: Findings
+) -> dict[Operator, HostNode]:
     """Return the node of the host trace for each operator, by the number of the record function."""
     nodes = {node.record: node for node in host.nodes if node.record}
     found = {}
+    if nodes and not any(event.number("Record function id") for event in events):
+        text = (
+            "traceEvents: no event has a `Record function id`, as new versions of torch write; so the "
+            "tensors of the host trace have no operators"
+        )
+        findings.add(Finding(Rule.INVALID_FIELD, text))
     for operator in operators:
         node = nodes.get(operator.event.number("Record function id") or 0)
         if node is not None and node.name == operator.event.name:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from convoy_workloads.traces.convert.segments import Operator, Segment
 from convoy_workloads.traces.convert.works import Work
 from convoy_workloads.traces.torch_json.host import HostNode, Tensor
-from convoy_workloads.traces.torch_json.kineto import DEVICE
+from convoy_workloads.traces.torch_json.kineto import DEVICE, Event
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +25,8 @@ class Item:
     data: dict[Item, None] = field(default_factory=dict)
     """Dependencies in the order of their addition."""
     control: dict[Item, None] = field(default_factory=dict)
+    beside: list[Item] = field(default_factory=list)
+    """The other messages of a batch, which one kernel runs."""
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -33,10 +35,14 @@ class Item:
 
     def depend(self, other: Item | None, *, control: bool = False) -> None:
         """Add a dependency, unless it is there or did not end before the start."""
-        if other is None or other.end > self.start or other.key >= self.key:
-            return
-        if other not in self.data and other not in self.control:
-            (self.control if control else self.data)[other] = None
+        for one in () if other is None else (other, *other.beside):
+            if (
+                one.end <= self.start
+                and one.key < self.key
+                and one not in self.data
+                and one not in self.control
+            ):
+                (self.control if control else self.data)[one] = None
 
 
 class Lane:
@@ -61,6 +67,7 @@ def connect(lanes: list[list[Segment]], works: list[Work], hosts: Mapping[Operat
     threads = [
         Lane(items[first : first + len(lane)]) for lane, first in zip(lanes, _offsets(lanes), strict=True)
     ]
+    _join_batches(items)
     by_work = {item.work: item for item in items if item.work is not None}
     launched = defaultdict[str, list[Item]](list)
     for work, item in by_work.items():
@@ -74,6 +81,17 @@ def connect(lanes: list[list[Segment]], works: list[Work], hosts: Mapping[Operat
     )
     _connect_storages(items, hosts)
     return items
+
+
+def _join_batches(items: Iterable[Item]) -> None:
+    """Note the messages of each batch beside each other: those with one kernel."""
+    batches = defaultdict[Event, list[Item]](list)
+    for item in items:
+        if item.work is not None and item.work.asked is not None:
+            batches[item.work.event].append(item)
+    for batch in batches.values():
+        for item in batch:
+            item.beside = [one for one in batch if one is not item]
 
 
 def _offsets(lanes: list[list[Segment]]) -> list[int]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from convoy_workloads.traces.convert.works import Work
-from convoy_workloads.traces.findings import Finding, Findings, Rule
-from convoy_workloads.traces.torch_json.document import bounded, items, mapping
+from convoy_workloads.traces.findings import Finding, Findings, Rule, first_of, short
+from convoy_workloads.traces.torch_json.document import bounded, clean, items, mapping
 from convoy_workloads.traces.torch_json.host import Host
-from convoy_workloads.traces.torch_json.kineto import DEVICE, MAX_RANKS, Kineto, groups_in
+from convoy_workloads.traces.torch_json.kineto import DEVICE, Kineto, groups_in
+from convoy_workloads.traces.trace import MAX_RANKS
 
 
 class Groups:
@@ -23,21 +24,25 @@ class Groups:
         room = MAX_RANKS
         for one in listed:
             if isinstance(name := one.get("pg_name"), str) and room > 0:
-                self.ranks[name] = _ranks(one)
-                room -= 1 + len(self.ranks[name])
+                self.ranks[clean(name)] = ranks = _ranks(one)
+                room -= 1 + len(ranks)
         self._on_host = [
-            str(one.get("pg_name")) for one in listed if "gloo" in str(one.get("backend_config", "gloo"))
+            clean(str(one.get("pg_name")))
+            for one in listed
+            if "gloo" in str(one.get("backend_config", "gloo"))
         ]
         threads = mapping(kineto.convoy.get("threads"))
-        self._threads = {lane: name for lane, name in threads.items() if isinstance(name, str)}
+        self._threads = {lane: clean(name) for lane, name in threads.items() if isinstance(name, str)}
 
     def name_of(self, work: Work, found: Findings) -> str | None:
         """Return the name of the group of a communication; None if the traces do not show it.
 
         NCCL names the group. Works of gloo run on threads of their group, which Convoy's recorder notes.
         """
-        named = work.event.args.get("Process Group Name")
-        if isinstance(named, str) and named:
+        named = work.event.text("Process Group Name") or (
+            work.asked.text("Process Group Name") if work.asked else ""
+        )
+        if named:
             return named
         if work.event.category not in DEVICE:
             if work.event.lane in self._threads:
@@ -46,7 +51,8 @@ class Groups:
                 return self._on_host[0]
         elif len(self.ranks) == 1:
             return next(iter(self.ranks))
-        text = f"{work.event.name}: the traces do not show its process group, one of {', '.join(self.ranks)}"
+        groups = first_of([short(one) for one in self.ranks]) or "none"
+        text = f"{short(work.event.name)}: the traces do not show its process group, one of {groups}"
         found.add(Finding(Rule.UNKNOWN_GROUP, text))
         return None
 

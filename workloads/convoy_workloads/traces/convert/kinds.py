@@ -41,7 +41,7 @@ ELEMENT_BYTES = {
 
 def kind_named(name: str) -> Kind | None:
     """Return the kind for the name of an operator, such as `c10d::_allgather_base_` or `gloo:all_reduce`."""
-    word = name.rpartition(":")[2].strip().lower()
+    word = (name.rpartition(":")[2].lower().split() or [""])[0]  # NCCL names a send `nccl:send 0->1`.
     while (shorter := _FILLERS.sub("", word)) != word:
         word = shorter
     return _KINDS.get(word)

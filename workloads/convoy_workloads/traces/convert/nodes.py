@@ -13,11 +13,11 @@ from convoy_workloads.traces.convert.dependencies import Item
 from convoy_workloads.traces.convert.groups import Groups
 from convoy_workloads.traces.convert.kinds import ELEMENT_BYTES
 from convoy_workloads.traces.convert.segments import Operator
-from convoy_workloads.traces.convert.works import Work
-from convoy_workloads.traces.findings import Finding, Findings, Rule
+from convoy_workloads.traces.convert.works import Work, other_rank, tag_of
+from convoy_workloads.traces.findings import Finding, Findings, Rule, short
 from convoy_workloads.traces.torch_json.document import bounded
 from convoy_workloads.traces.torch_json.document import items as as_list
-from convoy_workloads.traces.torch_json.host import HostNode
+from convoy_workloads.traces.torch_json.host import HostNode, tensors
 from convoy_workloads.traces.torch_json.kineto import DEVICE, Event
 from convoy_workloads.traces.trace import Collective, NodeType, set_type
 from convoy_workloads.traces.wire.messages import IOInfo, Node
@@ -26,8 +26,8 @@ STEP = "ProfilerStep#"
 """Beginning of the name of the annotation around a step; the step's number follows."""
 MAX_TEXT = 4096
 """Bytes of an operator's arguments that a node keeps. Longer ones are left out."""
-_RANK_PLACE, _TAG_PLACE = 2, 3
-"""Places of the other rank and of the tag among the arguments of c10d's send and recv_."""
+_ALL_TO_ALL_INPUTS = slice(1, 2)
+"""Place of the inputs among the arguments of c10d's all-to-alls, after the outputs."""
 
 
 def micros(nanoseconds: int) -> int:
@@ -111,11 +111,8 @@ class NodeMaker:
         group = self._groups.name_of(work, found)
         size = _bytes(work)
         if size is None:
-            found.add(
-                Finding(
-                    Rule.UNKNOWN_SIZE, f"{work.event.name}: the traces do not show its bytes", node=node.id
-                )
-            )
+            text = f"{short(work.event.name)}: the traces do not show its bytes"
+            found.add(Finding(Rule.UNKNOWN_SIZE, text, node=node.id))
         if isinstance(work.kind, Collective):
             set_type(node, NodeType.COLLECTIVE)
             set_attributes(node, comm_type=int(work.kind), comm_size=size or 0, pg_name=group)
@@ -125,15 +122,11 @@ class NodeMaker:
 
     def _ends(self, work: Work, group: str | None) -> dict[str, int]:
         """Return source, destination and tag of a send or receive."""
-        args = work.event.args
-        values = work.launcher.values() if work.launcher else []
-        named = bounded(args.get("Dst Rank" if work.kind is NodeType.SEND else "Src Rank"), 2**31)
-        other = _whole(values, _RANK_PLACE) if named is None else named
-        other = None if other is None else self._groups.global_rank(group, other)
-        tag = _whole(values, _TAG_PLACE) if work.event.category not in DEVICE else None
+        named = other_rank(work)
+        other = None if named is None else self._groups.global_rank(group, named)
         mine = self._rank
         source, target = (mine, other) if work.kind is NodeType.SEND else (other, mine)
-        ends = {"comm_src": source, "comm_dst": target, "comm_tag": tag or 0}
+        ends = {"comm_src": source, "comm_dst": target, "comm_tag": tag_of(work)}
         return {name: value for name, value in ends.items() if value is not None}
 
     def _step(self, time: int) -> int | None:
@@ -170,15 +163,13 @@ def _thread(lane: str) -> int | None:
     return int(lane) if lane.isdecimal() and len(lane) < 18 else None
 
 
-def _whole(values: list[Any], place: int) -> int | None:
-    return bounded(values[place], 2**31) if place < len(values) else None
-
-
 def _bytes(work: Work) -> int | None:
     """Return the bytes that this rank sends or receives; None if the traces lack them."""
     if work.kind is Collective.BARRIER:
         return 0
     event = work.event
+    if work.asked is not None:
+        return _bytes_asked(work, work.asked)
     if event.category in DEVICE:
         name = "Out msg nelems" if work.kind is NodeType.RECV else "In msg nelems"
         element = ELEMENT_BYTES.get(str(event.args.get("dtype")).lower())
@@ -191,9 +182,21 @@ def _bytes(work: Work) -> int | None:
     return bounded(sum(one.bytes for one in found)) if found else _bytes_of_dims(event)
 
 
-def _bytes_of_dims(event: Event) -> int | None:
+def _bytes_asked(work: Work, asked: Event) -> int | None:
+    """Return the bytes of the tensors that the operator puts in, or that it receives."""
+    inputs = (
+        _ALL_TO_ALL_INPUTS
+        if work.kind is Collective.ALL_TO_ALL and asked.name.startswith("c10d::")
+        else slice(1)
+    )
+    values = work.launcher.values()[inputs] if work.launcher else []
+    found = list(tensors(values))
+    return bounded(sum(one.bytes for one in found)) if found else _bytes_of_dims(asked, inputs)
+
+
+def _bytes_of_dims(event: Event, inputs: slice = slice(None)) -> int | None:
     """Return the bytes of the tensors that Kineto names by shape and type."""
-    dims, types = as_list(event.args.get("Input Dims")), as_list(event.args.get("Input type"))
+    dims, types = (as_list(event.args.get(name))[inputs] for name in ("Input Dims", "Input type"))
     total = 0
     for shape, kind in zip(dims, types, strict=False):
         element = ELEMENT_BYTES.get(str(kind).lower())

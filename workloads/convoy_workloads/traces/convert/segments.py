@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from convoy_workloads.traces.convert.works import Work
-from convoy_workloads.traces.findings import Finding, Findings, Rule
+from convoy_workloads.traces.findings import Finding, Findings, Rule, short
 from convoy_workloads.traces.torch_json.kineto import Event
 
 _MICROSECOND = 1000
@@ -53,7 +53,8 @@ def nest(events: Iterable[Event], found: Findings) -> list[Operator]:
         end = event.end if parent is None else min(event.end, parent.end)
         if event.end - end > _MICROSECOND and parent is not None:
             text = (
-                f"{event.name} ends {event.end - end} ns after {parent.event.name}, which contains its start"
+                f"{short(event.name)} ends {event.end - end} ns after {short(parent.event.name)}, "
+                "which contains its start"
             )
             found.add(Finding(Rule.OVERLAP, text))
         operators.append(Operator(event, parent, end))

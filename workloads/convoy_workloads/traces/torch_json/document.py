@@ -88,12 +88,17 @@ def microseconds(owner: Mapping[str, Any], name: str, path: str) -> int:
     return round(value * 1000)
 
 
+def clean(text: str) -> str:
+    """Return a text with `?` for each half of a surrogate pair: JSON may hold such halves, UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def text(owner: Mapping[str, Any], name: str, path: str) -> str:
-    """Return a text. Raises FieldError for another value."""
+    """Return a text that UTF-8 can hold. Raises FieldError for another value."""
     value = owner.get(name)
     if not isinstance(value, str):
         raise FieldError(f"{path}.{name}: must be a text, not {_short(value)}")
-    return value
+    return clean(value)
 
 
 def bounded(value: Any, limit: int = 2**62) -> int | None:

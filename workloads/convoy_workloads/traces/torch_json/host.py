@@ -8,11 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_workloads.traces.findings import Finding, Findings, InvalidTrace, Rule
-from convoy_workloads.traces.torch_json.document import FieldError, bounded, items, mapping, text, whole
+from convoy_workloads.traces.torch_json.document import (
+    FieldError,
+    bounded,
+    clean,
+    items,
+    mapping,
+    text,
+    whole,
+)
 from convoy_workloads.traces.wire.limits import LIMITS, Limits
 
 GROUPS_NODE = "## process_group:init ##"
 """Name of the node that lists process groups."""
+FLAT_SCHEMA = "1.0.1"
+"""The schema of PyTorch before that of Chakra. All values stand in the node itself, not in lists of
+attributes (torch/csrc/profiler/standalone/execution_graph_observer.cpp of PyTorch 1.12).
+"""
+SCHEMAS = f"{FLAT_SCHEMA}, and 1.0.2-chakra.0.0.4 to 1.1.1-chakra.0.0.4"
+"""The schemas that are read."""
 _NESTED_LISTS = 4
 _TENSOR_PARTS = 6
 
@@ -94,20 +108,26 @@ def read_host(document: Mapping[str, Any], found: Findings, limits: Limits = LIM
     """
     schema, listed = document.get("schema"), document.get("nodes")
     if not isinstance(schema, str) or not isinstance(listed, list):
-        problem = "no host trace of torch: the fields `schema` and `nodes` are missing"
+        problem = (
+            "no host trace of torch's ExecutionTraceObserver: the fields `schema` and `nodes` are missing"
+        )
         raise InvalidTrace([Finding(Rule.INVALID_FIELD, problem)])
     if len(listed) > limits.nodes:
         raise InvalidTrace([Finding(Rule.TOO_MANY_NODES, f"nodes: more than {limits.nodes}")])
-    if listed and not any(isinstance(one, dict) and "attrs" in one for one in listed):
-        problem = (
-            f"schema {schema[:40]}: no node has `attrs`, as torch writes since 1.0.2-chakra.0.0.4; "
-            "tensors and process groups of the host trace are not read"
+    flat = schema == FLAT_SCHEMA
+    if listed and not flat and not any(isinstance(one, dict) and "attrs" in one for one in listed):
+        raise InvalidTrace(
+            [
+                Finding(
+                    Rule.INVALID_FIELD,
+                    f"schema {clean(schema[:40])}: the schemas that are read are {SCHEMAS}",
+                )
+            ]
         )
-        found.add(Finding(Rule.INVALID_FIELD, problem))
     nodes: dict[int, HostNode] = {}
     for number, one in enumerate(listed):
         try:
-            node = _node(mapping(one), f"nodes[{number}]", limits)
+            node = (_flat_node if flat else _node)(mapping(one), f"nodes[{number}]", limits)
         except FieldError as error:
             found.add(Finding(Rule.INVALID_FIELD, str(error)))
             continue
@@ -115,7 +135,7 @@ def read_host(document: Mapping[str, Any], found: Findings, limits: Limits = LIM
             found.add(Finding(Rule.DUPLICATE_ID, f"nodes[{number}]: id {node.id} is taken", node=node.id))
             continue
         nodes[node.id] = node
-    return Host(schema, list(nodes.values()))
+    return Host(clean(schema[: limits.string_length]), list(nodes.values()))
 
 
 def _node(one: Mapping[str, Any], path: str, limits: Limits) -> HostNode:
@@ -132,4 +152,23 @@ def _node(one: Mapping[str, Any], path: str, limits: Limits) -> HostNode:
         record=whole(attributes, "rf_id", f"{path}.attrs", 0),
         inputs=mapping(one.get("inputs")),
         outputs=mapping(one.get("outputs")),
+    )
+
+
+def _flat_node(one: Mapping[str, Any], path: str, limits: Limits) -> HostNode:
+    """Return a node of FLAT_SCHEMA."""
+    parts = {
+        owner: {
+            "values": one.get(owner),
+            **{kind: one.get(f"{owner[:-1]}_{kind}") for kind in ("shapes", "types")},
+        }
+        for owner in ("inputs", "outputs")
+    }
+    return HostNode(
+        id=whole(one, "id", path),
+        name=text(one, "name", path)[: limits.string_length],
+        parent=whole(one, "parent", path, 0),
+        thread=whole(one, "tid", path, 0),
+        record=whole(one, "rf_id", path, 0),
+        **parts,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,18 +11,21 @@ from convoy_workloads.traces.findings import Finding, Findings, InvalidTrace, Ru
 from convoy_workloads.traces.torch_json.document import (
     FieldError,
     bounded,
+    clean,
     items,
     mapping,
     microseconds,
     text,
 )
+from convoy_workloads.traces.trace import MAX_RANKS
 from convoy_workloads.traces.wire.limits import LIMITS, Limits
 
 HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "xpu_runtime"})
 """Categories of what runs on threads of the host."""
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 """Categories of what runs on streams of a device."""
-MAX_RANKS = 1_000_000
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +43,17 @@ class Event:
     def number(self, name: str) -> int | None:
         """Return a whole number of at least 0 among the arguments; None without it."""
         return bounded(self.args.get(name))
+
+    def text(self, name: str) -> str:
+        """Return a text among the arguments; empty without it."""
+        value = self.args.get(name)
+        return clean(value) if isinstance(value, str) else ""
+
+    def concrete(self, place: int) -> int | None:
+        """Return a whole number among the arguments of the operator itself, which Kineto writes as texts."""
+        values = items(self.args.get("Concrete Inputs"))
+        value = values[place] if place < len(values) else None
+        return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +113,7 @@ def _event(one: Mapping[str, Any], path: str, limits: Limits) -> Event:
     length = microseconds(one, "dur", path)
     if category in DEVICE and start == length == 0:
         raise FieldError(f"{path}.ts: must be the time of {name[:80]}, not 0")  # The device gave no time.
-    return Event(name, category, place[:200], start, start + length, args)
+    return Event(name, category, clean(place[:200]), start, start + length, args)
 
 
 def groups_in(kineto: Kineto) -> list[dict[str, Any]]:

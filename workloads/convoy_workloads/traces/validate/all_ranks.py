@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from convoy_workloads.traces.attributes import number_of, text_of
-from convoy_workloads.traces.findings import Finding, Findings, Rule
+from convoy_workloads.traces.findings import Finding, Findings, Rule, first_of, short
 from convoy_workloads.traces.trace import (
     Collective,
     NodeType,
@@ -55,18 +55,23 @@ def _check_collectives(traces: Mapping[int, Trace], found: Findings) -> None:
     """Compare the collectives of each group, in the order of the files, with those of its first rank."""
     calls = {rank: _calls(trace.nodes) for rank, trace in traces.items()}
     named = named_groups(traces.values())
-    for group in sorted({group for by_group in calls.values() for group in by_group}):
-        members = named.get(group) or (sorted(traces) if group in {"", "0"} else [])
-        ranks = [rank for rank in members if rank in calls]
-        ranks += [rank for rank in sorted(calls) if rank not in ranks and group in calls[rank]]
-        for rank in members:
-            if rank not in calls:
-                text = f"group {group!r} has this rank, but there is no trace of it"
-                found.add(Finding(Rule.MISSING_RANK, text, rank))
-        for rank in ranks[1:]:
-            text, node = _difference(calls[ranks[0]].get(group, []), calls[rank].get(group, []), ranks[0])
+    callers = defaultdict[str, list[int]](list)
+    for rank in sorted(calls):
+        for group in calls[rank]:
+            callers[group].append(rank)
+    for group in sorted(callers):
+        members = named.get(group) or (tuple(sorted(traces)) if group in {"", "0"} else ())
+        ranks = dict.fromkeys(rank for rank in members if rank in calls)
+        ranks |= dict.fromkeys(callers[group])
+        missing = [rank for rank in members if rank not in calls]
+        if missing:
+            text = f"group {short(group)!r} has ranks of which there is no trace: {first_of(missing)}"
+            found.add(Finding(Rule.MISSING_RANK, text, missing[0]))
+        first, *others = ranks
+        for rank in others:
+            text, node = _difference(calls[first].get(group, []), calls[rank].get(group, []), first)
             if text:
-                found.add(Finding(Rule.COLLECTIVE_MISMATCH, f"group {group!r}: {text}", rank, node))
+                found.add(Finding(Rule.COLLECTIVE_MISMATCH, f"group {short(group)!r}: {text}", rank, node))
 
 
 def _calls(nodes: Iterable[Node]) -> dict[str, list[_Call]]:

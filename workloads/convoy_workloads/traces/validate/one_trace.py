@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convoy_workloads.traces.attributes import FIELDS, value_of
-from convoy_workloads.traces.findings import Finding, Findings, Rule
-from convoy_workloads.traces.trace import COLLECTIVES, TYPES, NodeType, Trace, is_communication
+from convoy_workloads.traces.findings import Finding, Findings, Rule, short
+from convoy_workloads.traces.trace import (
+    COLLECTIVES,
+    MAX_RANKS,
+    TYPES,
+    Collective,
+    NodeType,
+    Trace,
+    collective_of,
+    is_communication,
+    kind_of,
+)
 from convoy_workloads.traces.validate.cycles import cycles
 from convoy_workloads.traces.wire.chakra_pb2 import Node
 
@@ -16,7 +26,11 @@ NEEDED = {
     NodeType.RECV: ("comm_src", "comm_size"),
 }
 """Attributes that a simulator reads from each kind of communication."""
-NOT_NEGATIVE = ("num_ops", "comm_size", "comm_src", "comm_dst", "comm_tag", "host_gap_us", "wait_us")
+NOT_NEGATIVE = ("num_ops", "comm_size", "comm_src", "comm_dst", "comm_tag", "host_gap_us", "wait_us", "step")
+MAY_BE_EMPTY = frozenset({Collective.BARRIER, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER})
+"""Collectives into which a rank may put no bytes."""
+MINOR = frozenset({Rule.EMPTY_COMMUNICATION})
+"""Rules that a trace may break and still be replayed."""
 _TOO_LATE = 2**63
 """Times from here on are negative numbers that were written as unsigned."""
 _SHOWN = 10
@@ -25,10 +39,13 @@ _SHOWN = 10
 def check_trace(trace: Trace) -> list[Finding]:
     """Return what is wrong with one trace."""
     found = Findings()
+    for text in _metadata_faults(trace):
+        found.add(Finding(Rule.OUT_OF_RANGE, text, trace.rank))
     places: dict[int, int] = {}
     for place, node in enumerate(trace.nodes):
         if node.id in places:
-            text = f"the id of {node.name!r} is that of {trace.nodes[places[node.id]].name!r} too"
+            names = (short(node.name), short(trace.nodes[places[node.id]].name))
+            text = f"the id of {names[0]!r} is that of {names[1]!r} too"
             found.add(Finding(Rule.DUPLICATE_ID, text, trace.rank, node.id))
         else:
             places[node.id] = place
@@ -45,6 +62,13 @@ def check_trace(trace: Trace) -> list[Finding]:
         text = f"{len(cycle)} node(s) depend on each other: {shown}"
         found.add(Finding(Rule.CYCLE, text, trace.rank, cycle[0]))
     return found.result()
+
+
+def _metadata_faults(trace: Trace) -> Iterator[str]:
+    for name, least, most in (("world_size", 1, MAX_RANKS), ("rank", 0, MAX_RANKS - 1)):
+        value = value_of(trace.metadata, name)
+        if isinstance(value, int) and not least <= value <= most:
+            yield f"attribute {name} of the trace is {value}; it must be from {least} to {most}"
 
 
 def _faults(node: Node) -> Iterator[tuple[Rule, str]]:
@@ -68,10 +92,10 @@ def _attributes(node: Node) -> Iterator[tuple[Rule, str]]:
         field = one.WhichOneof("value")
         expected = FIELDS.get(one.name)
         if one.name in seen:
-            yield Rule.DUPLICATE_ATTRIBUTE, f"attribute {one.name} occurs more than once"
+            yield Rule.DUPLICATE_ATTRIBUTE, f"attribute {short(one.name)} occurs more than once"
         seen.add(one.name)
         if expected is not None and field != expected:
-            text = f"attribute {one.name} is in the field {field}; readers expect {expected}, and read 0"
+            text = f"attribute {one.name} is in the field {field}; readers expect {expected}, and ignore it there"
             yield Rule.WRONG_FIELD, text
         elif one.name in NOT_NEGATIVE and getattr(one, expected or "int64_val") < 0:
             yield Rule.NEGATIVE_VALUE, f"attribute {one.name} is {getattr(one, expected or 'int64_val')}"
@@ -85,6 +109,11 @@ def _communication(node: Node) -> Iterator[tuple[Rule, str]]:
             yield Rule.MISSING_ATTRIBUTE, f"a {kind.name} needs the attribute {name}"
     if value_of(node, "is_cpu_op"):
         yield Rule.CPU_COMMUNICATION, "is_cpu_op is true; simulators do not run such a communication"
+    if value_of(node, "comm_size") == 0 and collective_of(node) not in MAY_BE_EMPTY:
+        yield (
+            Rule.EMPTY_COMMUNICATION,
+            f"comm_size is 0: this {kind_of(node)} moves no bytes",
+        )
     collective = value_of(node, "comm_type")
     if kind is NodeType.COLLECTIVE and collective is not None and collective not in COLLECTIVES:
         yield (

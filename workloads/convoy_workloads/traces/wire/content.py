@@ -41,6 +41,7 @@ def decompress(data: bytes, limits: Limits = LIMITS) -> bytes:
         return data
     parts: list[bytes] = []
     size = 0
+    most = min(limits.decompressed_bytes, max(limits.small_bytes, limits.expansion * len(data)))
     while data:
         stream = zlib.decompressobj(_GZIP_WINDOW)
         while not stream.eof:
@@ -56,6 +57,9 @@ def decompress(data: bytes, limits: Limits = LIMITS) -> bytes:
             size += len(part)
             if size > limits.decompressed_bytes:
                 raise _too_much(limits)
+            if size > most:
+                text = f"the content has more than {limits.expansion} bytes for each compressed one"
+                raise InvalidTrace([Finding(Rule.TOO_LARGE, text)])
         if not stream.eof:
             raise InvalidTrace([Finding(Rule.TRUNCATED, "the gzip data ends too early", offset=size)])
         # A gzip file may have several members, and zeros as padding after the last.

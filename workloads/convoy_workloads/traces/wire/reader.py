@@ -15,10 +15,15 @@ from convoy_workloads.traces.trace import Trace
 from convoy_workloads.traces.wire.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
 from convoy_workloads.traces.wire.content import load
 from convoy_workloads.traces.wire.limits import LIMITS, Limits
+from convoy_workloads.traces.wire.measure import values_of_metadata, values_of_node
 
 M = TypeVar("M", bound=Message)
 
 _VARINT_BYTES = 10
+_SMALL_FRAME = 512
+"""Bytes of a message that is decoded without counting its values before."""
+_BYTES_PER_VALUE = 64
+"""Bytes of a small message that count as one value, for the lists in its attributes."""
 _JSON = re.compile(rb"[{\[]\s*[\"{}\[\]](?:[\t\n\r\x20-\x7e]{60}|[\t\n\r\x20-\x7e]*\Z)")
 """The start of JSON. A trace may begin with a brace too, but has a tag that is no text soon after it."""
 _NAME = re.compile(r"\.(\d{1,9})\.et(?:\.gz)?$")
@@ -63,26 +68,61 @@ def decode(data: bytes, rank: int | None = None, limits: Limits = LIMITS) -> Rea
     if _JSON.match(data):
         text = "the file is JSON, not a Chakra trace; `convoy trace convert` makes one of torch's JSON files"
         return Reading(trace, [Finding(Rule.MALFORMED, text, rank, offset=0)])
-    number = -1
-    for number, (offset, frame) in enumerate(_frames(data, rank, limits, found)):
+    values = 0
+    for number, (offset, view) in enumerate(_frames(data, rank, limits, found)):
         if number > limits.nodes:
             found.add(Finding(Rule.TOO_MANY_NODES, f"more than {limits.nodes} nodes", rank, offset=offset))
             break
+        frame = bytes(view)
         if number == 0:
-            metadata = _parse(
-                GlobalMetadata(), frame, "the first message is no GlobalMetadata", rank, offset, found
-            )
-            trace.metadata = metadata or trace.metadata
+            trace.metadata = _metadata(frame, rank, offset, limits, found) or trace.metadata
             continue
         if not frame:
             text = f"message {number} is empty; upstream's readers stop at such a message"
             found.add(Finding(Rule.EMPTY_MESSAGE, text, rank, offset=offset))
+        counted = 0 if len(frame) <= _SMALL_FRAME else values_of_node(frame, limits.list_length)
+        if counted > limits.list_length:
+            found.add(_long_list(f"message {number}", rank, offset, limits))
+            continue
         node = _parse(Node(), frame, f"message {number} is no Node", rank, offset, found)
+        if node is None:
+            continue
+        values += counted or (
+            len(node.attr) + len(node.ctrl_deps) + len(node.data_deps) + len(frame) // _BYTES_PER_VALUE
+        )
+        if values > limits.values:
+            text = f"more than {limits.values} attributes, dependencies and list elements"
+            found.add(Finding(Rule.TOO_MANY_VALUES, text, rank, node.id, offset))
+            break
         # Most messages are too small to hold a list or a text beyond the bounds.
         small = len(frame) <= min(limits.string_length, limits.list_length)
-        if node is not None and (small or _bounded(node, rank, offset, limits, found)):
+        if small or _bounded(node, rank, offset, limits, found):
             trace.nodes.append(node)
     return Reading(trace, found.result())
+
+
+def _metadata(
+    frame: bytes, rank: int | None, offset: int, limits: Limits, found: Findings
+) -> GlobalMetadata | None:
+    """Return the facts about the trace; None, with a finding, if they cannot be read or are too large."""
+    what = "the first message"
+    if values_of_metadata(frame, limits.list_length) > limits.list_length:
+        found.add(_long_list(what, rank, offset, limits))
+        return None
+    metadata = _parse(GlobalMetadata(), frame, f"{what} is no GlobalMetadata", rank, offset, found)
+    for number, one in enumerate(metadata.attr if metadata else ()):
+        for name, value in _attribute(f"attr[{number}]", one):
+            if len(value) > limits.metadata_length:
+                most = limits.metadata_length
+                text = f"{what}: {name} has {len(value)} characters; at most {most} are allowed"
+                found.add(Finding(Rule.LONG_STRING, text, rank, offset=offset))
+                return None
+    return metadata
+
+
+def _long_list(what: str, rank: int | None, offset: int, limits: Limits) -> Finding:
+    text = f"{what} has more than {limits.list_length} attributes, dependencies and list elements"
+    return Finding(Rule.LONG_LIST, text, rank, offset=offset)
 
 
 def _frames(
@@ -119,11 +159,9 @@ def _frames(
         position += length
 
 
-def _parse(
-    message: M, frame: memoryview, text: str, rank: int | None, offset: int, found: Findings
-) -> M | None:
+def _parse(message: M, frame: bytes, text: str, rank: int | None, offset: int, found: Findings) -> M | None:
     try:
-        message.ParseFromString(bytes(frame))
+        message.ParseFromString(frame)
     except DecodeError as error:
         found.add(Finding(Rule.MALFORMED, f"{text}: {error}", rank, offset=offset))
         return None
