@@ -22,6 +22,8 @@ class FindingKind(StrEnum):
     """A rank waits for a message that nobody sends."""
     NEVER_ISSUED = "NeverIssued"
     """A node never runs because its dependencies never end."""
+    TOO_LARGE = "TooLarge"
+    """The run does not fit in memory."""
     BUDGET = "Budget"
     """The run needs more events than its budget has."""
 

@@ -7,6 +7,7 @@ from convoy_controllers.astrasim.collective.errors import NodeError
 from convoy_controllers.astrasim.network.transport import RendezvousTransport, Transport
 from convoy_controllers.astrasim.parameters import Simulation
 from convoy_controllers.astrasim.result import Finding, FindingKind, Result
+from convoy_controllers.astrasim.size import too_large
 from convoy_controllers.astrasim.symmetry import MirrorTransport, is_symmetric
 from convoy_controllers.astrasim.workload.check import check
 from convoy_controllers.astrasim.workload.diagnosis import diagnose
@@ -24,10 +25,16 @@ def run(simulation: Simulation, events: int = EVENTS, collapse: bool = True) -> 
     """
     ranks = len(simulation.workload.ranks)
     nothing = (None,) * ranks
+    collapses = collapse and ranks > 1 and is_symmetric(simulation)
+    if not collapses and (large := too_large(simulation)):
+        return Result(nothing, (large,))
     if found := check(simulation):
         return Result(nothing, tuple(found))
-    if collapse and ranks > 1 and is_symmetric(simulation):
+    if collapses:
         return _run_collapsed(simulation, events)
+    if ranks > events:
+        # Each rank needs an event. To build the ranks may take longer than to play the events.
+        return Result(nothing, (_exhausted(events),))
     clock = Clock()
     make = RendezvousTransport if simulation.options.rendezvous else Transport
     transport = make(clock, simulation.network)
@@ -79,5 +86,9 @@ def _play(
             )
         ]
     except BudgetExhausted:
-        return [Finding(FindingKind.BUDGET, f"the run needs more than its {events} events: raise the budget")]
+        return [_exhausted(events)]
     return diagnose(ranks, transport, simulation)
+
+
+def _exhausted(events: int) -> Finding:
+    return Finding(FindingKind.BUDGET, f"the run needs more than its {events} events: raise the budget")

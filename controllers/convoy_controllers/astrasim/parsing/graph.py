@@ -22,7 +22,7 @@ MOST_NAME = 253
 MOST_AXES = 4
 """Dimensions of a mesh or torus."""
 LEAST_BANDWIDTH = 1e-6
-"""GB/s of the slowest link, about 1 KB/s."""
+"""GB/s of the slowest link or memory, about 1 KB/s. Much less overflows the times."""
 
 
 class NetworkType(StrEnum):
@@ -90,7 +90,7 @@ def _for_each(field: Field, name: str, count: int, read: Callable[[Field], float
 
 
 def bandwidth(field: Field) -> float:
-    """Return the bandwidth of a link."""
+    """Return the bandwidth of a link or a memory."""
     found = field.number(above=0)
     if found < LEAST_BANDWIDTH:
         raise field.error(f"must be at least {LEAST_BANDWIDTH:g}, is {found:g}")

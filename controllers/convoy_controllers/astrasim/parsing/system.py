@@ -18,11 +18,14 @@ from convoy_controllers.astrasim.parameters import (
     System,
 )
 from convoy_controllers.astrasim.parsing.fields import Field
+from convoy_controllers.astrasim.parsing.graph import bandwidth
 
 E = TypeVar("E", bound=StrEnum)
 
 MOST_SPLITS = 100_000
 MOST_QUEUES = 1_024
+LEAST_PERFORMANCE = 1e-9
+"""10^12 operations per second: 1,000 operations per second."""
 
 OPTION_FIELDS = frozenset({"num-queues-per-dim", "injection-scale", "comm-scale", "rendezvous-protocol"})
 SYSTEM_FIELDS = frozenset(
@@ -57,7 +60,7 @@ def system(field: Field, options: Field, dimensions: int) -> System:
     return System(
         implementations=_implementations(field, dimensions),
         splits=field["preferred-dataset-splits"].whole(1, MOST_SPLITS),
-        memory_bandwidth=field["local-mem-bw"].number(above=0),
+        memory_bandwidth=bandwidth(field["local-mem-bw"]),
         endpoint_delay=delay,
         active_chunks=field["active-chunks-per-dimension"].whole(1)
         if field.has("active-chunks-per-dimension")
@@ -65,7 +68,7 @@ def system(field: Field, options: Field, dimensions: int) -> System:
         policy=_choice(field, "scheduling-policy", SchedulingPolicy.LIFO),
         optimization=_choice(field, "collective-optimization", Optimization.BASELINE),
         roofline=field.has("roofline-enabled") and field["roofline-enabled"].flag(),
-        peak_performance=field["peak-perf"].number() if field.has("peak-perf") else 0.0,
+        peak_performance=_performance(field["peak-perf"]) if field.has("peak-perf") else 0.0,
         shared_bus=_shared_bus(field),
     )
 
@@ -107,6 +110,14 @@ def _implementations(field: Field, dimensions: int) -> dict[CollectiveType, tupl
                 raise field[name].error(
                     f"has {len(found[type_])} implementations, but the network has {dimensions} dimensions"
                 )
+    return found
+
+
+def _performance(field: Field) -> float:
+    """Return 10^12 operations per second; 0 without roofline."""
+    found = field.number()
+    if 0 < found < LEAST_PERFORMANCE:
+        raise field.error(f"must be 0 or at least {LEAST_PERFORMANCE:g}, is {found:g}")
     return found
 
 

@@ -11,13 +11,14 @@ from convoy_controllers.astrasim.result import Finding, FindingKind
 def check(simulation: Simulation) -> list[Finding]:
     """Return the findings, those of lower ranks first. Ranks that share a list of nodes are checked alike."""
     found: list[Finding] = []
-    dependencies: dict[int, list[Finding]] = {}
+    communicating: dict[int, list[Node]] = {}
+    """Nodes of each list whose findings depend on the rank."""
     for rank, nodes in enumerate(simulation.workload.ranks):
         # The findings of a shared list name the first rank that has it.
-        if id(nodes) not in dependencies:
-            dependencies[id(nodes)] = list(_dependencies(rank, nodes))
-            found += dependencies[id(nodes)]
-        found += _communication(simulation, rank, nodes)
+        if id(nodes) not in communicating:
+            communicating[id(nodes)] = [node for node in nodes if _communicates(node)]
+            found += _dependencies(rank, nodes)
+        found += _communication(simulation, rank, communicating[id(nodes)])
     return found
 
 
@@ -38,6 +39,10 @@ def _dependencies(rank: int, nodes: Sequence[Node]) -> Iterator[Finding]:
                 yield _finding(rank, node, f"depends on node {parent}, which the rank does not have")
     if not dangling and all(node.deps for node in nodes):
         yield Finding(FindingKind.INVALID_NODE, "every node depends on another one, so none can start", rank)
+
+
+def _communicates(node: Node) -> bool:
+    return isinstance(node, MessageNode) or (isinstance(node, CollectiveNode) and node.group is not None)
 
 
 def _communication(simulation: Simulation, rank: int, nodes: Sequence[Node]) -> Iterator[Finding]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cases import cases
 
-from convoy_controllers.astrasim.oracle import Case, cases, play
+from convoy_controllers.astrasim import size
+from convoy_controllers.astrasim.oracle import Case, play
+from convoy_controllers.astrasim.oracle import cases as cases_of
 from convoy_controllers.astrasim.parsing.fields import InvalidInput
 from convoy_controllers.astrasim.parsing.simulation import simulation
+from convoy_controllers.astrasim.result import FindingKind
+from convoy_controllers.astrasim.run import run
 
 COLLECTIVE: Any = {"id": 1, "type": "coll", "comm_type": "all_reduce", "comm_size": 1048576}
 BODY: Any = {
@@ -63,6 +71,8 @@ def changed(path: str, value: Any) -> Any:
         ("npus", 5, "npus: must be 4, the number of ranks of the network"),
         ("system/preferred-dataset-splits", 0, "system.preferred-dataset-splits: must be from 1 to 100000"),
         ("system/local-mem-bw", 0, "system.local-mem-bw: must be above 0, is 0"),
+        ("system/local-mem-bw", 1e-300, "system.local-mem-bw: must be at least 1e-06, is 1e-300"),
+        ("system/peak-perf", 1e-300, "system.peak-perf: must be 0 or at least 1e-09, is 1e-300"),
         ("system/local-mem-bw", None, "system.local-mem-bw: is required"),
         ("system/all-reduce-implementation/0", "tree", "system.all-reduce-implementation[0]: there is no"),
         ("system/all-reduce-implementation/0", "direct0", "system.all-reduce-implementation[0]: there is no"),
@@ -127,7 +137,7 @@ def findings(*ranks: list[dict[str, Any]], **changes: Any) -> list[str]:
     lists = [*ranks, *([idle] * (4 - len(ranks)))]
     body = {**BODY, "workload": {"per_rank": lists}, "result": {"status": "stuck"}}
     body["system"] = {**BODY["system"], **changes}
-    (case,) = cases({"cases": [body]})
+    (case,) = cases_of({"cases": [body]})
     return [str(one) for one in play(case).findings]
 
 
@@ -198,7 +208,7 @@ def test_a_tree_without_a_power_of_two_names_the_first_rank_without_a_place(rank
     body = changed("system/all-reduce-implementation/0", "doubleBinaryTree")
     body |= {"npus": ranks, "result": {"status": "crashed"}}
     body["network"] = {**BODY["network"], "npus_count": [ranks]}
-    (case,) = cases({"cases": [body]})
+    (case,) = cases_of({"cases": [body]})
     (found,) = play(case).findings
     assert (found.rank, found.node) == (place, 1) and f"holds {place} of them" in found.message
 
@@ -211,7 +221,7 @@ def test_halving_doubling_without_a_power_of_two_is_stuck() -> None:
     body = changed("system/all-reduce-implementation/0", "halvingDoubling")
     body |= {"npus": 6, "result": {"status": "stuck"}}
     body["network"] = {**BODY["network"], "npus_count": [6]}
-    (case,) = cases({"cases": [body]})
+    (case,) = cases_of({"cases": [body]})
     assert play(case).findings[0].message == "halving-doubling needs a power of two of ranks, has 6"
 
 
@@ -224,7 +234,7 @@ def test_a_message_of_no_bytes_is_a_finding() -> None:
         "topology": ["Ring", "Ring"], "npus_count": [3, 4], "bandwidth_GBps": [1, 1], "latency_ns": [1, 1]
     }  # fmt: skip
     body["workload"] = {"all_ranks": [{**COLLECTIVE, "comm_size": 100}]}
-    (case,) = cases({"cases": [body]})
+    (case,) = cases_of({"cases": [body]})
     assert str(play(case).findings[0]) == (
         "InvalidNode: rank 0, node 1: a chunk of 5 bytes is too small for halvingDoubling over 4 ranks: "
         "a message would be empty; use fewer splits"
@@ -242,4 +252,103 @@ def test_a_message_of_no_bytes_is_a_finding() -> None:
 )
 def test_a_file_without_the_form_of_cases_is_refused(body: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        list[Case](cases(body))
+        list[Case](cases_of(body))
+
+
+def large(algorithm: str, ranks: int = 65_536, **system: Any) -> Any:
+    """Return an all-reduce of many ranks."""
+    body = changed("system/all-reduce-implementation/0", algorithm)
+    body |= {"npus": ranks}
+    body["network"] = {**BODY["network"], "npus_count": [ranks]}
+    body["system"] |= system
+    return simulation(body)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "system"),
+    [
+        ("halvingDoubling", {"preferred-dataset-splits": 100}),
+        ("halvingDoubling", {"preferred-dataset-splits": 100_000}),
+        ("oneDirect", {}),
+    ],
+)
+def test_a_run_that_does_not_fit_in_memory_is_refused_before_it_is_built(algorithm: str, system: Any) -> None:
+    (found,) = run(large(algorithm, **system), collapse=False).findings
+    assert found.kind is FindingKind.TOO_LARGE
+    assert "65,536 ranks needs about" in found.message and "one is played for all" in found.message
+
+
+def test_ranks_that_are_alike_fit_because_one_is_played_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size, "MOST_OBJECTS", 400)
+    alike = large("ring", 64)
+    assert run(alike).collapsed and run(alike).finished
+    assert run(alike, collapse=False).findings[0].kind is FindingKind.TOO_LARGE
+
+
+def test_a_run_with_fewer_events_than_ranks_is_not_built() -> None:
+    body = large("halvingDoubling", **{"preferred-dataset-splits": 1})
+    assert [one.kind for one in run(body, events=65_535).findings] == [FindingKind.BUDGET]
+
+
+NUMBERS = [
+    "network/bandwidth_GBps/0",
+    "network/latency_ns/0",
+    "system/local-mem-bw",
+    "system/peak-perf",
+    "system/endpoint-delay",
+    *(f"system/{one}" for one in ("L", "o", "g", "G", "local-reduction-delay")),
+    "options/injection-scale",
+    "options/comm-scale",
+    "workload/all_ranks/0/num_ops",
+    "workload/all_ranks/0/tensor_size",
+    "workload/all_ranks/0/duration_us",
+    "workload/all_ranks/1/comm_size",
+]
+EXTREMES = [0, 5e-324, 1e-300, 1e-160, 1e-9, 1e-6, 1.0, 7, 2**53, 1e16, 1e300, 1.7e308]
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+def test_an_extreme_number_gives_figures_or_a_finding_with_its_path(path: str) -> None:
+    for number in EXTREMES:
+        for bus in (False, True):
+            play_extremes({path: number}, "aware", bus, roofline=not bus)
+
+
+@settings(max_examples=cases(40), deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(NUMBERS),
+        st.sampled_from(EXTREMES) | st.floats(min_value=0, allow_nan=False),
+        min_size=2,
+        max_size=5,
+    ),
+    st.sampled_from(["unaware", "aware", "fairShare"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_extreme_numbers_together_give_figures_or_a_finding_with_a_path(
+    numbers: dict[str, float], backend: str, bus: bool, roofline: bool
+) -> None:
+    play_extremes(numbers, backend, bus, roofline)
+
+
+def play_extremes(numbers: dict[str, float], backend: str, bus: bool, roofline: bool) -> None:
+    """Play a computation and an all-reduce with other numbers at some paths."""
+    body = copy.deepcopy(BODY)
+    body |= {"backend": backend, "options": {}, "result": {"status": "finished"}}
+    body["system"] |= {"model-shared-bus": bus, "roofline-enabled": roofline, "peak-perf": 1}
+    computation = {"id": 0, "type": "comp", "duration_us": 1, "num_ops": 1, "tensor_size": 1}
+    body["workload"]["all_ranks"] = [computation, dict(COLLECTIVE)]
+    for path, number in numbers.items():
+        *parents, last = path.split("/")
+        target = body
+        for one in parents:
+            target = target[int(one) if one.isdigit() else one]
+        target[int(last) if last == "0" else last] = number
+    (case,) = cases_of({"cases": [body]})
+    result = play(case)
+    assert result.finished or result.findings
+    paths = [re.sub(r"/(\d+)", r"[\1]", path).replace("/", ".") for path in numbers]
+    for found in result.findings:
+        if found.kind is FindingKind.INVALID_INPUT:
+            assert any(f"cases[0].{path}: must be" in found.message for path in paths)

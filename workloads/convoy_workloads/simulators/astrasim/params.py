@@ -23,7 +23,7 @@ class NetworkDimension(Model):
     """Topology of the dimension."""
     ranks: Annotated[int, Field(ge=2, le=MOST_RANKS)] = 8
     """Number of ranks in the dimension."""
-    bandwidth: Annotated[float, Field(gt=0, le=100_000, alias="bandwidthGBps")] = 50.0
+    bandwidth: Annotated[float, Field(ge=1e-6, le=100_000, alias="bandwidthGBps")] = 50.0
     """Bandwidth of a link and direction in GB/s, with GB = 2^30 bytes."""
     latency: Annotated[float, Field(ge=0, le=1e9, alias="latencyNs")] = 500.0
     """Latency of a hop."""
@@ -73,7 +73,7 @@ class Params(Model):
     """Reduce-scatter up the dimensions and all-gather down, instead of an all-reduce in each dimension."""
     endpoint_delay: Annotated[int, Field(ge=1, le=10**9, alias="endpointDelayNs")] = 10
     """Time between the arrival of data and the message that depends on it."""
-    memory_bandwidth: Annotated[float, Field(gt=0, le=1e6, alias="memoryGBps")] = 1600.0
+    memory_bandwidth: Annotated[float, Field(ge=1e-6, le=1e6, alias="memoryGBps")] = 1600.0
     """Bandwidth of a rank's memory in GB/s, with GB = 10^9 bytes. It limits reductions."""
     buckets: Annotated[int, Field(ge=1, le=64)] = 4
     """Buckets of gradients. The all-reduce of a bucket runs beside the backward pass of the later ones."""
