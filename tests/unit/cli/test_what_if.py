@@ -102,6 +102,18 @@ def test_a_file_that_is_no_simulation_is_refused(text: str, message: str) -> Non
     assert code == 1 and f"error: {message}" in output
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("rank.0.et", b"\x0a\x05\xff\xfe"), ("net.yaml", b"name: a\n")]
+)
+def test_a_file_of_another_kind_names_the_command_that_takes_it(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    code, output = invoke(str(file))
+    assert code == 1 and "a Chakra .et file is for `convoy trace predict`" in output
+
+
 def test_a_file_must_exist_and_must_not_be_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "missing.json"
     assert f"error: {missing}: No such file" in invoke(str(missing))[1]

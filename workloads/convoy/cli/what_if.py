@@ -27,6 +27,10 @@ from convoy_controllers.astrasim.run import EVENTS, run
 
 MOST_BYTES = 64 << 20
 """Size of the largest file."""
+EXPECTED = (
+    "what-if takes a simulation as JSON: a Chakra .et file is for `convoy trace predict` or "
+    "`convoy trace replay`, an InfraGraph as YAML for --infra"
+)
 
 
 def what_if(
@@ -138,13 +142,13 @@ def _read(file: Path) -> Any:
     except OSError as error:
         raise Failure(f"{file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise Failure(f"{file}: {error}") from error
+        raise Failure(f"{file}: is no text: {error}; {EXPECTED}") from error
     if len(text) > MOST_BYTES:
         raise Failure(f"{file}: is larger than {MOST_BYTES >> 20} MiB")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Failure(f"{file}: is no valid JSON: {error}") from error
+        raise Failure(f"{file}: is no valid JSON: {error}; {EXPECTED}") from error
 
 
 def _as_json(result: Result) -> dict[str, Any]:
