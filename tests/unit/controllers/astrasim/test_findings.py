@@ -338,7 +338,7 @@ def play_extremes(numbers: dict[str, float], backend: str, bus: bool, roofline: 
     body |= {"backend": backend, "options": {}, "result": {"status": "finished"}}
     body["system"] |= {"model-shared-bus": bus, "roofline-enabled": roofline, "peak-perf": 1}
     computation = {"id": 0, "type": "comp", "duration_us": 1, "num_ops": 1, "tensor_size": 1}
-    body["workload"]["all_ranks"] = [computation, dict(COLLECTIVE)]
+    body["workload"]["all_ranks"] = [computation, {**COLLECTIVE, "comm_size": 1 << 40}]
     for path, number in numbers.items():
         *parents, last = path.split("/")
         target = body
