@@ -1,7 +1,7 @@
 """An ordinary PyTorch training loop whose batches `convoy.data.OnlineBatches` forms under a token budget.
 
 `torchrun --nproc-per-node=2 examples/online_batches.py` trains a small model on texts of different lengths.
-The loop itself is as it would be with a DataLoader.
+The loop itself is as it would be with a DataLoader. docs/loaders.md explains the options.
 """
 
 import torch
@@ -13,6 +13,7 @@ from convoy.data import OnlineBatches, OnlineOptions
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
+# A sample is a dict of tensors. Padding is 0, and -100 for labels, which cross_entropy ignores.
 lengths = torch.distributions.LogNormal(3.0, 0.8).sample((500,)).int().clamp(2, 256).tolist()
 texts = [{"input_ids": ids, "labels": ids * 7 % 64} for ids in (torch.randint(1, 64, (n,)) for n in lengths)]
 model = DistributedDataParallel(nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 64)))

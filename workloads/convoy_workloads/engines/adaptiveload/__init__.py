@@ -13,6 +13,9 @@ ENGINE = EngineEntry(
     role_kind="Training",
     family="workloads",
     example="adaptiveload.yaml",
+    paper=(
+        "[AdaptiveLoad: Towards Efficient Video Diffusion Transformer Training](https://arxiv.org/abs/2605.17923)"
+    ),
     # The exponent is given and the table stays, so that the batches do not depend on measured times.
     small={
         "steps": 20,

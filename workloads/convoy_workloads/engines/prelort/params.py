@@ -72,7 +72,9 @@ class Params(BaseModel):
     max_lost_rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 5
     """Number of rounds without a quorum, one after the other, after which the job fails."""
     faults: Annotated[list[Fault], Field(max_length=256)] = []
-    """Faults of clients, for experiments."""
+    """Faults of clients, for experiments: `client` (from 0), `round` (the first), `rounds` (1), and `kind`:
+    `vanish`, `nan`, `unknown-rank` or `other-round`.
+    """
     evaluate_every: Annotated[int, Field(ge=1)] = 5
     """Number of rounds between two evaluations on held-out data."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
