@@ -13,6 +13,8 @@ from convoy_agents.tiercheck.stores.part import Part
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_trace import Trace, TraceSteps
 
 GONE = ("--store", "s3", "--uid", "uid-1")
 
@@ -60,6 +62,47 @@ def test_checkpoints_of_an_unfinished_job_are_not_deleted(
     found = bucket.run("rm", "job", "--yes", *options)
     assert found.exit_code == 1 and "job has not ended" in found.output
     assert bucket.keys() == before
+
+
+def traced(made: TrainingJob, store: str | None) -> TrainingJob:
+    """Return the job with an order for traces, which go to a store."""
+    spec = made.spec.model_copy(update={"trace": Trace(steps=TraceSteps(), store=store)})
+    return made.model_copy(update={"spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("tiers", "traces", "hint"),
+    [
+        (None, None, "--store s3 --uid uid-1"),
+        (None, "results", "--store s3 --uid uid-1 and with --store results --uid uid-1"),
+        ({}, "results", "--store results --uid uid-1"),
+    ],
+)
+def test_refusal_names_all_stores_of_the_job(
+    bucket: Bucket, tiers: dict[str, object] | None, traces: str | None, hint: str
+) -> None:
+    bucket.cluster.about = traced(job(tiers, phase="Running"), traces)
+    found = bucket.run("rm", "job", "--yes")
+    assert found.exit_code == 1
+    assert " ".join(found.output.split()).endswith(f"delete the job, then repeat the command with {hint}")
+
+
+def test_refusal_for_a_job_without_a_store_names_none(bucket: Bucket) -> None:
+    bucket.cluster.about = job({}, phase="Running")
+    found = bucket.run("rm", "job", "--yes")
+    assert found.exit_code == 1 and "delete the job" in found.output and "--store" not in found.output
+
+
+def test_traces_in_another_store_are_named(bucket: Bucket) -> None:
+    others = filled(bucket)
+    hint = "may be in CheckpointStore results: repeat the command with --store results --uid uid-1"
+    bucket.cluster.about = traced(job(phase="Succeeded"), "results")
+    done = bucket.run("rm", "job", "--yes")
+    assert done.exit_code == 0 and bucket.keys() == others
+    assert hint in " ".join(done.output.split())
+    bucket.cluster.about = traced(job({}, phase="Succeeded"), "results")
+    refused = bucket.run("rm", "job", "--yes")
+    assert refused.exit_code == 1 and hint in " ".join(refused.output.split())
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

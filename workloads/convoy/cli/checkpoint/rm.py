@@ -44,10 +44,13 @@ def rm(
     saved_job = SavedJob.find(name, store, uid, namespace, context)
     if why := refusal(saved_job):
         raise Failure(why)
+    if (others := trace_store_hint(saved_job)) and not saved_job.store:
+        raise Failure(others)
     part = saved_job.open_store(operator, endpoint, folder)
     objects, size, generations = stored_objects(part)
     if not objects:
         typer.echo(f"{name} has nothing in the store")
+        _show(others)
         return
     what = f"{generations} generation{'s' if generations != 1 else ''} ({table.format_bytes(size)}) of {name}"
     if not yes:
@@ -57,6 +60,26 @@ def rm(
     with store_errors_as_failures():
         done = part.store.erase()
     typer.echo(f"{what}: {done} objects deleted")
+    _show(others)
+
+
+def _show(hint: str | None) -> None:
+    if hint:
+        typer.echo(hint, err=True)
+
+
+def trace_store_hint(saved_job: SavedJob) -> str | None:
+    """Return how to delete the traces of an ended job that are in another store than its checkpoints; None
+    if there is no such store.
+    """
+    job = saved_job.job
+    if job is None or job.spec.trace_store in (None, saved_job.store):
+        return None
+    store = job.spec.trace_store
+    return (
+        f"traces of {saved_job.name} may be in CheckpointStore {store}: repeat the command with "
+        f"--store {store} --uid {saved_job.uid}"
+    )
 
 
 def refusal(saved_job: SavedJob) -> str | None:
@@ -64,10 +87,13 @@ def refusal(saved_job: SavedJob) -> str | None:
     job = saved_job.job or find_by_uid(saved_job)
     if job is None or job.status.phase in TERMINAL:
         return None
+    kept = (saved_job.store, job.spec.checkpoint.tiers.store, job.spec.trace_store)
+    stores = dict.fromkeys(filter(None, kept))
+    commands = " and with ".join(f"--store {store} --uid {job.metadata.uid}" for store in stores)
+    then = f", then repeat the command with {commands}" if commands else ""
     return (
         f"{saved_job.name} has not ended ({job.status.phase or 'Pending'}) and may need its checkpoints: "
-        "delete the job, then repeat the command with "
-        f"--store {job.spec.checkpoint.tiers.store} --uid {job.metadata.uid}"
+        f"delete the job{then}"
     )
 
 
