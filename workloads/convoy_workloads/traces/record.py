@@ -22,10 +22,16 @@ from typing import Any
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.traces.convert.nodes import STEP
 from convoy_workloads.traces.gloo_threads import threads_of_groups
+from convoy_workloads.traces.size_watch import SizeWatch, size_of
 
 MAX_STEPS = 100
+"""Maximum number of steps of one recording, as in the TrainingJob."""
 MAX_BYTES = 256 * 2**20
 """Bytes of both files of a rank, unless the caller sets another budget."""
+HOST_SHARE = 0.9
+"""The host trace may have this part of the budget. It usually has 70 to 85 % of the bytes. torch holds the
+other file in memory until the end, and this memory grows with the host trace. So this bounds both.
+"""
 
 
 class Recorder:
@@ -44,6 +50,7 @@ class Recorder:
         self._max_bytes = max_bytes
         self._profile: Any = None
         self._observer: Any = None
+        self._watch: SizeWatch | None = None
 
     def __enter__(self) -> Recorder:
         return self
@@ -65,9 +72,10 @@ class Recorder:
             return
         with torch.profiler.record_function(f"{STEP}{step}"):
             yield
-        if self._size(self._partial("host")) > self._max_bytes:
-            self.too_large = True
-            self._finish(f"the traces need more than {self._max_bytes} bytes")
+        if self._profile is None:
+            return  # The recording was ended within the step.
+        if size_of(self._partial("host")) > self._host_bytes:
+            self._end_too_large()
         elif step == self._steps[-1]:
             self._finish()
 
@@ -82,26 +90,39 @@ class Recorder:
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
                 activities.append(ProfilerActivity.CUDA)
-            self._profile = profile(
-                activities=activities, record_shapes=True, execution_trace_observer=self._observer
-            )
+            # The host trace has the shapes of all tensors, so the profiler need not have them too.
+            self._profile = profile(activities=activities, execution_trace_observer=self._observer)
             self._profile.start()
+            self._watch = SizeWatch(self._partial("host"), self._host_bytes, self._end_too_large)
             self._profile.add_metadata_json("convoy", json.dumps({"threads": threads_of_groups()}))
         except (OSError, RuntimeError) as error:
             self._fail(f"the recording did not start: {error}")
             return False
         return True
 
+    @property
+    def _host_bytes(self) -> int:
+        """Return the bytes that the host trace may have."""
+        return int(self._max_bytes * HOST_SHARE)
+
+    def _end_too_large(self) -> None:
+        """End the recording, because its files are too large."""
+        if self._profile is not None:
+            self.too_large = True
+            self._finish(f"the traces need more than {self._max_bytes} bytes")
+
     def _finish(self, problem: str = "") -> None:
         """Stop recording. Without a problem, write the files."""
         profile, self._profile = self._profile, None
+        if self._watch is not None:
+            self._watch.stop()
         host, kineto = self._partial("host"), self._partial("kineto")
         try:
             profile.stop()
             self._release()
             if not problem:
                 profile.export_chrome_trace(str(kineto))
-                size = self._size(host) + self._size(kineto)
+                size = size_of(host) + size_of(kineto)
                 if size > self._max_bytes:
                     self.too_large = True
                     problem = f"the traces need {size} bytes; the budget is {self._max_bytes}"
@@ -135,12 +156,6 @@ class Recorder:
     def _partial(self, kind: str) -> Path:
         return self._folder / f".{kind}.{self._rank}.partial.json"
 
-    def _size(self, path: Path) -> int:
-        try:
-            return path.stat().st_size
-        except OSError:
-            return 0
-
 
 def record(
     folder: Path,
@@ -155,7 +170,7 @@ def record(
     - `steps`: consecutive steps, at most 100.
     - `ranks`: the ranks that record; None for all.
     - `rank`: this rank; by default that of the environment variable RANK, or 0 without it.
-    - `max_bytes`: bytes that the two files of a rank may have. A larger trace is dropped.
+    - `max_bytes`: bytes that the two files of a rank may have. A larger recording ends early, and is dropped.
 
     Raises ValueError for other steps or a budget below 1.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from convoy_workloads.traces.convert.convert import convert
 from convoy_workloads.traces.gloo_threads import gloo_threads, match_threads
 from convoy_workloads.traces.record import Recorder, record
+from convoy_workloads.traces.size_watch import SizeWatch
 from convoy_workloads.traces.torch_json.document import load_json
 
 torch = pytest.importorskip("torch")
@@ -56,6 +59,50 @@ def test_a_trace_beyond_the_budget_is_dropped(tmp_path: Path, capsys: pytest.Cap
     assert "100" in recorder.problem
     assert f"rank 0 has no trace: {recorder.problem}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_that_writes_too_much_is_ended_within_the_step(tmp_path: Path) -> None:
+    recorder = record(tmp_path, range(3), rank=0, max_bytes=100_000)
+    deadline = time.monotonic() + 60
+    with recorder, recorder.step(0):
+        while not recorder.problem and time.monotonic() < deadline:
+            torch.ones(4) + torch.ones(4)
+        assert recorder.problem and recorder.too_large
+        assert list(tmp_path.iterdir()) == []
+        torch.ones(4)
+    again = record(tmp_path, range(1), rank=0)
+    train(again, range(1))
+    assert len(again.files) == 2
+
+
+def test_another_thread_than_the_main_one_is_checked_after_each_step(tmp_path: Path) -> None:
+    recorder = record(tmp_path, range(3), rank=0, max_bytes=10_000)
+    thread = threading.Thread(target=train, args=(recorder, range(3)))
+    thread.start()
+    thread.join(60)
+    assert recorder.too_large and list(tmp_path.iterdir()) == []
+
+
+def test_watch_that_was_stopped_calls_nothing(tmp_path: Path) -> None:
+    """The call may already be on its way when the recording ends."""
+    called: list[str] = []
+    path = tmp_path / "file"
+    for stopped in (True, False):
+        watch = SizeWatch(path, 0, lambda: called.append("called"))
+        if stopped:
+            watch.stop()
+        watch._call_unless_stopped()
+        watch.stop()
+    assert called == ["called"]
+
+
+def test_shapes_stand_in_one_file(tmp_path: Path) -> None:
+    recorder = record(tmp_path, range(1), rank=0)
+    train(recorder, range(1))
+    host, kineto = map(load_json, recorder.files)
+    (add,) = (one for one in host["nodes"] if one["name"] == "aten::add")
+    assert add["inputs"]["shapes"][:2] == [[4], [4]]
+    assert not any("Input Dims" in one.get("args", {}) for one in kineto["traceEvents"])
 
 
 def test_a_failed_loop_leaves_no_file_and_the_next_one_records(tmp_path: Path) -> None:
