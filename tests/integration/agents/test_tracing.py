@@ -16,6 +16,7 @@ from tests.integration.agents.traced_program import PARAMETERS
 from tests.ports import free_port
 
 from convoy_agents.wire import hub_pb2
+from convoy_workloads.runtime.tracing import JSON_FACTOR
 from convoy_workloads.traces.trace import is_communication
 from convoy_workloads.traces.validate.all_ranks import check_ranks
 from convoy_workloads.traces.validate.one_trace import check_trace
@@ -203,7 +204,7 @@ async def test_a_trace_beyond_the_budget_is_not_stored(job: Job, hub: FakeHub, d
         for uid in (A, B):
             report = await job.traced(uid)
             assert (report.state, report.failure) == (FAILED, hub_pb2.TraceReport.TOO_LARGE), report.message
-            assert "10000" in report.message or "160000" in report.message
+            assert "10000" in report.message or f"{10_000 * JSON_FACTOR}" in report.message
     assert not files(disk)
 
 

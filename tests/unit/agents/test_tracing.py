@@ -20,10 +20,16 @@ from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import Event, LauncherHello, Outcome, PodState, Urgency
 from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tracing import server as trace_server
 from convoy_agents.tracing.order import MAX_BYTES, TraceOrder, TraceResult
-from convoy_agents.tracing.requests import parse_failure, parse_file, parse_part
+from convoy_agents.tracing.requests import FAILURES, parse_failure, parse_file, parse_part
 from convoy_agents.tracing.server import MAX_FILES, TraceServer
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.trainingjob import trace_results
+from convoy_crds import trainingjob_trace
+from convoy_workloads.runtime.trace_protocol import Failure
+from convoy_workloads.runtime.trace_sender import SENDER_SECONDS
+from convoy_workloads.traces import record as recorder
 
 ORDER = TraceOrder(3, 1, first=10, count=2, ranks=(0, 1), store="s3", max_bytes=1000)
 PLAN = Assignment(
@@ -82,6 +88,25 @@ def test_results_are_reported_saved_and_dropped_with_their_order() -> None:
     assert not to_wire(run(PLAN, state=state).state).trace_recording
 
 
+def test_first_failure_stays_until_the_trace_is_stored() -> None:
+    first = TraceResult(1, 0, ORDER.id, "TOO_LARGE", "2000 bytes")
+    state = run(first, state=started()).state
+    for number in range(3):
+        again = run(TraceResult(1, 0, ORDER.id, "NOT_RECORDED", f"cause {number}"), state=state)
+        assert again.state is state and not again.save and again.urgency is not Urgency.NOW
+    stored = TraceResult(1, 0, ORDER.id, bytes=7, sha256="ab")
+    assert run(stored, state=state).state.traces == {0: stored}
+
+
+def test_parts_of_convoy_agree_on_failures_and_the_number_of_steps() -> None:
+    """Ranks, agents and controllers cannot import one another, so each has these names."""
+    wire = set(hub_pb2.TraceReport.Failure.keys())
+    assert set(FAILURES) == wire == {one.value for one in Failure}
+    assert {*trace_results.FAILURES, trace_results.PASSED} == wire
+    assert recorder.MAX_STEPS == trainingjob_trace.MAX_STEPS
+    assert SENDER_SECONDS < trace_results.MISSING_SECONDS, "the cause comes first"
+
+
 @pytest.mark.parametrize(
     "result",
     [
@@ -137,6 +162,7 @@ def parts(data: bytes = DATA, size: int = 256) -> list[dict[str, Any]]:
     [
         ({"sha256": "ab"}, "sha256"),
         ({"bytes": MAX_BYTES + 1}, "bytes"),
+        ({"bytes": 0}, "bytes"),
         ({"nodes": -1}, "nodes"),
         ({"exposedCommunicationRatio": 1.5}, "exposedCommunicationRatio"),
         ({"recording": "x"}, "recording"),
@@ -158,14 +184,20 @@ def test_malformed_parts_and_failures_are_refused() -> None:
 class Rank:
     """The connection of a rank whose frames are known in advance."""
 
-    def __init__(self, *frames: Mapping[str, Any], rank: int = 0) -> None:
-        self.incarnation, self.rank = 1, rank
+    def __init__(
+        self, *frames: Mapping[str, Any], rank: int = 0, pod: str = "pod", stalls: bool = False
+    ) -> None:
+        """`stalls`: the rank stays connected after its frames, and sends nothing more."""
+        self.incarnation, self.rank, self.pod = 1, rank, pod
         self.frames = self._frames(frames)
+        self._stalls = stalls
         self.replies: list[Mapping[str, Any]] = []
 
     async def _frames(self, frames: tuple[Mapping[str, Any], ...]) -> AsyncIterator[Mapping[str, Any]]:
         for frame in frames:
             yield frame
+        if self._stalls:
+            await asyncio.Event().wait()
 
     async def send(self, frame: Mapping[str, Any]) -> None:
         self.replies.append(frame)
@@ -179,6 +211,7 @@ class Store:
     def __init__(self, *errors: StoreError) -> None:
         self.errors = list(errors)
         self.files: dict[tuple[str, str, str], bytes] = {}
+        """Files in the order in which they were stored."""
         self.busy = self.most = 0
 
     async def put(self, plan: Assignment, store: str, name: str, data: bytes) -> None:
@@ -197,7 +230,13 @@ def serve(*ranks: Rank, store: Store, plan: Assignment = TRACED) -> list[TraceRe
 
     async def main() -> None:
         server = TraceServer(store.put, lambda _, result: results.append(result))
-        await asyncio.gather(*(server.serve(lambda: state, rank) for rank in ranks))  # type: ignore[arg-type]
+
+        async def serve_one(rank: Rank) -> None:
+            own = replace(plan, pod_uid=rank.pod, job=rank.pod if rank.pod != "pod" else plan.job)
+            pod = replace(state, uid=rank.pod, assignment=own)
+            await server.serve(lambda: pod, rank)  # type: ignore[arg-type]
+
+        await asyncio.gather(*map(serve_one, ranks))
 
     asyncio.run(main())
     return results
@@ -211,6 +250,42 @@ def test_files_are_stored_whole_one_at_a_time_under_names_of_the_ranks() -> None
     assert store.most == 1
     assert all(rank.kinds == ["send", "stored"] for rank in ranks)
     assert [(one.rank, one.stored, one.bytes) for one in results] == [(0, True, 600), (1, True, 600)]
+
+
+def test_rank_that_stalls_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_server, "PART_SECONDS", 0.01)
+    stalling = Rank(file_frame(), *parts()[:1], stalls=True)
+    waiting = Rank(file_frame(), *parts(), rank=1)
+    store = Store()
+    (result,) = serve(stalling, waiting, store=store)
+    assert result.rank == 1 and [name for _, _, name in store.files] == ["trace-3.1.et"]
+    assert stalling.kinds == ["send"]
+
+
+def test_rank_that_sends_too_slowly_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SlowRank(Rank):
+        """Sends parts as long as the agent takes them, each of them in time."""
+
+        async def _frames(self, frames: tuple[Mapping[str, Any], ...]) -> AsyncIterator[Mapping[str, Any]]:
+            yield file_frame(bytes=MAX_BYTES)
+            while True:
+                await asyncio.sleep(0.001)
+                yield {"type": "part", "data": "YQ=="}
+
+    monkeypatch.setattr(trace_server, "PART_SECONDS", 0.05)
+    monkeypatch.setattr(trace_server, "MIN_RATE", 2**40)
+    slow = SlowRank()
+    large = replace(TRACED, trace=replace(ORDER, max_bytes=MAX_BYTES))
+    assert not serve(slow, store=Store(), plan=large)
+    assert slow.kinds == ["send"]
+
+
+def test_pods_take_turns_whatever_the_number_of_their_ranks() -> None:
+    many = [Rank(file_frame(), *parts(), rank=number, pod="a") for number in (0, 1)]
+    store = Store()
+    serve(*many, Rank(file_frame(), *parts(), pod="b"), store=store)
+    assert [job for job, _, _ in store.files] == ["a", "b", "a"]
+    assert store.most == 1
 
 
 def test_half_a_file_leaves_nothing_in_the_store() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import queue
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from convoy_workloads.runtime import tracing
+from convoy_workloads.runtime import trace_sender, tracing
 from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.trace_protocol import REPORTED, STORED, UNREPORTED
 from convoy_workloads.runtime.tracing import OFF, StepTracer
 from convoy_workloads.traces import record as recorder
 
@@ -41,24 +44,26 @@ class FakeRecorder:
         self.stopped = True
 
 
-class Sending:
-    """The process that converts and sends a trace."""
+class Process:
+    """The process that converts and sends a trace. It ends when a test says so, or when it is killed."""
 
     def __init__(self, command: list[str], **_: Any) -> None:
         self.task = json.loads(command[-1])
-        self.code: int | None = None
+        self._code: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.killed = False
 
-    def poll(self) -> int | None:
-        return self.code
+    def end(self, code: int) -> None:
+        self._code.put(code)
 
     def wait(self, seconds: float | None = None) -> int:
-        if self.code is None and not self.killed:
-            raise subprocess.TimeoutExpired("send", seconds or 0)
-        return 0
+        try:
+            return self._code.get(timeout=seconds)
+        except queue.Empty:
+            raise subprocess.TimeoutExpired("send", seconds or 0) from None
 
     def kill(self) -> None:
         self.killed = True
+        self.end(-signal.SIGKILL)
 
 
 class Rank:
@@ -66,19 +71,19 @@ class Rank:
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trace: Any = None, **facts: Any
     ) -> None:
         self.recorders: list[FakeRecorder] = []
-        self.sent: list[Sending] = []
+        self.sent: list[Process] = []
         self.reports: list[dict[str, Any]] = []
 
         def record(folder: Path, steps: range, **_: Any) -> FakeRecorder:
             self.recorders.append(FakeRecorder(steps, **facts))
             return self.recorders[-1]
 
-        def popen(command: list[str], **options: Any) -> Sending:
-            self.sent.append(Sending(command, **options))
+        def popen(command: list[str], **options: Any) -> Process:
+            self.sent.append(Process(command, **options))
             return self.sent[-1]
 
         monkeypatch.setattr(recorder, "record", record)
-        monkeypatch.setattr(tracing.subprocess, "Popen", popen)
+        monkeypatch.setattr(trace_sender.subprocess, "Popen", popen)
         monkeypatch.setattr(tracing.tempfile, "gettempdir", lambda: str(tmp_path))
         monkeypatch.setitem(sys.modules, "torch", object())
         context = RankContext(rank=0, incarnation=1, socket="s", trace=json.dumps(trace) if trace else "")
@@ -218,14 +223,71 @@ def test_end_of_the_program_waits_for_the_trace_within_bounds(rank: Rank, tmp_pa
     rank.order(first=2)
     rank.train(1, 3)
     waited: list[float] = []
-    rank.tracer.close(7.0, waited.append)
-    assert waited == [7.0] and rank.sent[0].killed
-    assert rank.failures == ["NOT_STORED"]
+    rank.tracer.close(0.01, waited.append)
+    assert waited == [0.01] and rank.sent[0].killed
+    assert rank.failures == ["NOT_STORED"] and "within" in rank.reports[0]["message"]
     assert not list(tmp_path.iterdir())
 
 
-def test_end_of_the_program_within_the_steps_drops_the_recording(rank: Rank, tmp_path: Path) -> None:
-    rank.order(first=2, count=5)
+@pytest.mark.parametrize(
+    ("code", "failure", "why"),
+    [
+        (STORED, None, ""),
+        (REPORTED, None, ""),
+        (UNREPORTED, "NOT_STORED", "the agent did not respond"),
+        (1, "NOT_RECORDED", "exit code 1"),
+        (-signal.SIGKILL, "NOT_RECORDED", "no memory left"),
+        (-signal.SIGSEGV, "NOT_RECORDED", "signal 11"),
+    ],
+)
+def test_each_end_of_the_sender_is_reported_while_the_program_trains_on(
+    rank: Rank, tmp_path: Path, code: int, failure: str | None, why: str
+) -> None:
+    rank.order(first=2)
+    rank.train(1, 3)
+    rank.sent[0].end(code)
+    assert rank.tracer._sender is not None and rank.tracer._sender.wait(10)
+    assert rank.failures == ([failure] if failure else [])
+    assert all(why in one["message"] for one in rank.reports)
+    assert not list(tmp_path.iterdir())
+    rank.tracer.close(0)
+    assert len(rank.reports) == (failure is not None), "once"
+
+
+def test_sender_that_does_not_end_is_killed(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_sender, "SENDER_SECONDS", 0.01)
+    rank.order(first=2)
+    rank.train(1, 3)
+    assert rank.tracer._sender is not None and rank.tracer._sender.wait(10)
+    assert rank.sent[0].killed and rank.failures == ["NOT_STORED"]
+
+
+def test_another_recording_ends_the_sender_of_the_one_before(rank: Rank) -> None:
+    rank.order(first=2)
+    rank.train(1, 3)
+    rank.order(first=5, recording=3)
+    rank.train(4, 6)
+    assert [one.task["recording"] for one in rank.sent] == [2, 3] and rank.sent[0].killed
+    assert [(one["recording"], one["failure"]) for one in rank.reports] == [(2, "NOT_STORED")]
+    rank.sent[1].end(STORED)
+    rank.tracer.close(10)
+    assert len(rank.reports) == 1
+
+
+@pytest.mark.parametrize("first", [2, 4, 70])
+def test_end_of_the_program_before_the_ordered_steps_is_reported(
+    rank: Rank, tmp_path: Path, first: int
+) -> None:
+    rank.order(first=first, count=5)
     rank.train(1, 3)
     rank.tracer.close(7.0)
-    assert rank.recorders[0].stopped and not rank.sent and not list(tmp_path.iterdir())
+    assert all(one.stopped for one in rank.recorders) and not rank.sent and not list(tmp_path.iterdir())
+    assert rank.failures == ["NOT_RECORDED"]
+    assert f"ended before the end of step {first + 4}" in rank.reports[0]["message"]
+
+
+def test_job_that_is_interrupted_records_again_so_nothing_has_failed(rank: Rank, tmp_path: Path) -> None:
+    rank.order(first=2, count=5)
+    rank.train(1, 3)
+    rank.tracer.close(7.0, ended=False)
+    assert rank.recorders[0].stopped and not rank.sent and not rank.reports and not list(tmp_path.iterdir())

@@ -92,7 +92,8 @@ class StepHook:
 
     def close(self) -> None:
         """Send the trace and the newest progress message to the agent, and close the connection."""
-        self._tracer.close(CLOSE_SECONDS, self._heartbeat.extend)
+        # The program may have failed and start again. This cannot know it, so no order has failed for good.
+        self._tracer.close(CLOSE_SECONDS, self._heartbeat.extend, ended=False)
         if self._link is not None:
             self._link.close()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import defaultdict
 from functools import cache
 
 import pytest
 from tests.unit.workloads.traces.build import FIXTURES
 
+from convoy_workloads.runtime.tracing import JSON_FACTOR
 from convoy_workloads.traces.attributes import number_of, text_of, value_of
 from convoy_workloads.traces.convert.convert import Conversion, convert
 from convoy_workloads.traces.replay import measured_span, naive_replay, replay
@@ -44,6 +46,16 @@ def test_converted_traces_are_valid_and_agree(folder: str) -> None:
         assert check_trace(trace) == []
         assert decode(encode(trace), rank).trace.nodes == trace.nodes
     assert check_ranks(traces(folder)) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_files_of_torch_are_bounded_multiples_of_the_trace(folder: str, rank: int) -> None:
+    """Nearly all nodes of `collectives` are communications, for which torch writes most."""
+    files = [FIXTURES / folder / f"{kind}.{rank}.json.gz" for kind in ("host", "kineto")]
+    found = sum(len(gzip.decompress(file.read_bytes())) for file in files)
+    size = len(encode(conversion(folder, rank).trace))
+    assert JSON_FACTOR / 2 < found / size <= JSON_FACTOR
 
 
 @pytest.mark.parametrize("rank", [0, 1])
