@@ -315,12 +315,14 @@ def _from_agent(
 
 
 def _traced(state: PodState, event: TraceResult) -> Outcome:
-    """Record the trace of a rank. A stored one stays, whatever the rank says afterwards."""
+    """Record the trace of a rank. The first failure stays until the trace is stored, and a stored trace
+    stays. So a rank that repeats its frames changes nothing.
+    """
     order = state.assignment.trace if state.assignment else None
     if event.incarnation != state.current or order is None or order.id != event.order:
         return Outcome(state)
     known = state.traces.get(event.rank)
-    if event.rank not in order.ranks or event == known or (known and known.stored and not event.stored):
+    if event.rank not in order.ranks or event == known or (known and not event.stored):
         return Outcome(state)
     # Save the state, because the operator would wait in vain for a result that a restart of the agent loses.
     return Outcome(replace(state, traces={**state.traces, event.rank: event}), save=True, urgency=Urgency.NOW)

@@ -12,10 +12,11 @@ from typing import Any
 from convoy_agents.pods.fields import MessageError, number, show, text, whole
 from convoy_agents.pods.messages import MAX_STEP, RankHello
 from convoy_agents.tracing.order import MAX_BYTES, TraceResult
+from convoy_agents.wire import hub_pb2
 
 MAX_MESSAGE = 512
 MAX_ATTEMPT = 2**31
-FAILURES = ("NOT_RECORDED", "STEPS_PASSED", "TOO_LARGE", "NOT_STORED")
+FAILURES = tuple(hub_pb2.TraceReport.Failure.keys())
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -53,9 +54,12 @@ def parse_file(frame: Mapping[str, Any]) -> TraceFile:
     ratio = number(frame, "exposedCommunicationRatio") or 0.0
     if not 0 <= ratio <= 1:
         raise MessageError(f"exposedCommunicationRatio: {ratio} is not between 0 and 1")
+    size = whole(frame, "bytes", MAX_BYTES)
+    if not size:
+        raise MessageError("bytes: the file is empty")
     return TraceFile(
         _order(frame),
-        whole(frame, "bytes", MAX_BYTES),
+        size,
         digest,
         whole(frame, "nodes", MAX_STEP),
         whole(frame, "commBytesPerStep", MAX_STEP),

@@ -1,13 +1,15 @@
 """The server for the files of ranks. It stores each file whole, and one file of the node at a time.
 
-The agent never reads what a file contains: the rank converts its trace, and reports the figures.
+The pods of a node take turns, whatever number of ranks each one has. A rank that sends too slowly loses its
+turn. The agent never reads what a file contains: the rank converts its trace, and reports the figures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -25,8 +27,10 @@ from convoy_agents.tracing.requests import TraceFile, parse_failure, parse_file,
 
 WAIT_SECONDS = 5.0
 """Seconds between the `wait` frames that a rank gets until it may send its file."""
-TRANSFER_SECONDS = 120.0
-"""Seconds within which a rank must send its file once it may. A slower rank lets others wait."""
+PART_SECONDS = 10.0
+"""Maximum seconds between two parts of a file."""
+MIN_RATE = 2**20
+"""Bytes per second that a rank must send, beside PART_SECONDS. A slower rank would let others wait."""
 MAX_FILES = 8
 """Maximum number of files that a rank may send for one order. Each repeats a file that was not stored."""
 
@@ -45,7 +49,11 @@ class TraceServer:
         """`record`: records a result for the pod with this uid."""
         self._put = put
         self._record = record
-        self._turn = asyncio.Semaphore(1)
+        self._turn = asyncio.Lock()
+        self._pod_turns: dict[str, asyncio.Lock] = {}
+        """Turns of the ranks within a pod, by pod uid. So a pod has at most one rank in the queue for
+        `_turn`, and many ranks of one pod cannot let another pod wait.
+        """
         self._files: dict[str, dict[tuple[object, ...], int]] = {}
         """Number of files that were sent for an order, by pod uid and then by order and rank."""
 
@@ -63,8 +71,9 @@ class TraceServer:
                 return
 
     def drop_pod(self, uid: str) -> None:
-        """Drop the counts of a pod that left the node."""
+        """Drop the counts and the turns of a pod that left the node."""
         self._files.pop(uid, None)
+        self._pod_turns.pop(uid, None)
 
     async def _handle(
         self,
@@ -83,14 +92,12 @@ class TraceServer:
         if why := self._refusal(pod(), hello, file):
             await connection.send({"type": "refused", "why": why})
             return
-        await self._wait_for_turn(connection)
-        try:
-            async with asyncio.timeout(TRANSFER_SECONDS):
+        pod_turn = self._pod_turns.setdefault(pod().uid, asyncio.Lock())
+        async with _turn_of(pod_turn, connection), _turn_of(self._turn, connection):
+            async with asyncio.timeout(PART_SECONDS + file.bytes / MIN_RATE):
                 await connection.send({"type": "send"})
                 data = await _receive(connection, file)
             await self._store(pod, connection, hello, file, data)
-        finally:
-            self._turn.release()
 
     def _refusal(self, pod: PodState, hello: TraceHello, file: TraceFile) -> str:
         """Return why the agent takes no such file from the rank now; empty if it does."""
@@ -108,16 +115,6 @@ class TraceServer:
             return f"the rank has sent its file {MAX_FILES} times"
         counts[key] = counts.get(key, 0) + 1
         return ""
-
-    async def _wait_for_turn(self, connection: RankConnection) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(WAIT_SECONDS):
-                    await self._turn.acquire()
-            except TimeoutError:
-                await connection.send({"type": "wait"})
-            else:
-                return
 
     async def _store(
         self,
@@ -147,11 +144,31 @@ class TraceServer:
         await connection.send({"type": "stored"})
 
 
+@contextlib.asynccontextmanager
+async def _turn_of(lock: asyncio.Lock, connection: RankConnection) -> AsyncIterator[None]:
+    """Hold a lock. Until it is free, the rank gets `wait` frames."""
+    while True:
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await lock.acquire()
+        except TimeoutError:
+            await connection.send({"type": "wait"})
+        else:
+            break
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 async def _receive(connection: RankConnection, file: TraceFile) -> bytes:
-    """Return the bytes of a file. Raises MessageError if they are not the announced ones."""
+    """Return the bytes of a file. Raises MessageError if they are not the announced ones, and TimeoutError
+    if no part arrives for PART_SECONDS.
+    """
     data = bytearray()
     while len(data) < file.bytes:
-        frame = await anext(connection.frames, None)
+        async with asyncio.timeout(PART_SECONDS):
+            frame = await anext(connection.frames, None)
         if frame is None:
             raise ConnectionError("the rank disconnected while it sent its file")
         part = parse_part(frame)
