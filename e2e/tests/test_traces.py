@@ -30,8 +30,8 @@ def gradient_bytes() -> int:
 
 
 def stored(jobs: Jobs, name: str, recording: int, seconds: float = 120) -> dict[str, Any]:
-    """Wait until a recording with at least this number is stored, and return `status.trace`. Each attempt of a
-    recording has a number of its own.
+    """Wait until a recording with at least this number is stored, and return `status.trace`. Each attempt of
+    a recording has a number of its own.
     """
 
     def over() -> bool:
