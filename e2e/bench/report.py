@@ -25,8 +25,8 @@ may have had a run of its own. [How the figures are measured](bench/README.md) e
 - *Met* says whether the target was reached.
 - *Simulated* figures come from models in virtual time, not from a clock. A *calibrated simulation* is a
   model with measured constants. A *paper claim* is the figure of a publication.
-- For engines, *times better* is the median of the rounds' ratios: above 1, the engine is better. Its interval
-  comes from resampling the rounds (bootstrap).
+- For engines, *times better* is the median of the rounds' ratios: above 1, the engine is better. The ends of
+  its interval are ratios of single rounds, and the percentage is its level.
 """
 _COLUMNS = ("", "value", "unit", "baseline", "ratio", "target", "met", "spread")
 _NOT_MEASURED = "not measured"

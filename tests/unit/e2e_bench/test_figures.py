@@ -56,3 +56,36 @@ def test_a_target_may_be_a_lower_limit(value, met):
     figures = Figures()
     figures.add(Metric("it", "x", 0.8, higher_is_better=True), value)
     assert figures.row("it")["met"] is met
+
+
+@pytest.mark.parametrize(
+    ("aim", "values", "met"),
+    [
+        ("equal", (4, 4), True),
+        ("equal", (4, 3), False),
+        ("equal", (5,), False),
+        ("equal", (None,), False),
+        ("equal", (), None),
+        ("within", (-4.5,), False),
+        ("within", (-4.0,), True),
+        ("within", (4.5,), False),
+        ("within", (None,), False),
+        ("limit", (-9,), True),
+    ],
+)
+def test_a_target_may_be_an_exact_value_or_a_distance(aim, values, met):
+    figures, metric = Figures(), Metric("it", "x", 4.0, aim=aim)
+    for value in values:
+        figures.add(metric, value)
+    if not values:
+        figures.add_unmeasured(metric, "there is none")
+    assert figures.row("it")["met"] is met
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict", "met"), [(0.9, True, True), (0.9, False, False), (0.7, True, False)]
+)
+def test_a_target_with_a_test_needs_both(value, verdict, met):
+    figures = Figures()
+    figures.add(Metric("it", "x", 0.8, higher_is_better=True, verdict=verdict), value)
+    assert figures.row("it")["met"] is met

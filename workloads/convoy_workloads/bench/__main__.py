@@ -14,7 +14,7 @@ def main() -> None:
     """Run the benches. A run with the full size and all rounds replaces docs/bench/engine-<name>.json.
 
     The exit code is 1 if a training run fails, if values that must be equal differ, or if a negative
-    control gains too much over its baseline.
+    control is too far from its baseline.
     """
     known = {entry.name: entry for entry in ENGINES if not entry.tool}
     parser = argparse.ArgumentParser(

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 CHECKOUT = Path(__file__).parents[3]
 FOLDER = CHECKOUT / "docs" / "bench"
@@ -40,6 +40,14 @@ class Metric:
     spread: str = ""
     """Text to show instead of the range of the values, such as a confidence interval; empty to show the
     range.
+    """
+    aim: Literal["limit", "equal", "within"] = "limit"
+    """Meaning of the target. `limit`: the median may not be worse. `equal`: each value is the target.
+    `within`: the median lies between -target and target, for controls, which may be off in either direction.
+    """
+    verdict: bool | None = None
+    """True if a statistical test shows what the row claims; the target is then met only if the median meets
+    it and the test agrees. None if there is no test.
     """
 
 
@@ -82,7 +90,7 @@ class Figures:
             # A ratio above 1 means that the baseline is slower.
             "ratio": _rounded(baseline / value) if value and baseline is not None else None,
             "target": metric.target,
-            "met": None if metric.target is None or not self.values[name] else _met(metric, value),
+            "met": self._met(name),
             "kind": metric.kind,
             "spread": self._spread(name),
         }
@@ -90,6 +98,17 @@ class Figures:
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows, in the order in which the metrics were first added."""
         return [self.row(name) for name in self.metrics]
+
+    def _met(self, name: str) -> bool | None:
+        """Return True if the target of the metric `name` is met, and None if there is nothing to judge."""
+        metric, values = self.metrics[name], self.values[name]
+        if metric.target is None or not values:
+            return None
+        if metric.aim == "equal":
+            fulfilled = all(one == metric.target for one in values)
+        else:
+            fulfilled = _fulfilled(metric, self._median(name))
+        return fulfilled and metric.verdict is not False
 
     def _median(self, name: str) -> float | None:
         """Return the median of the values of the metric `name`. An event that did not happen counts as
@@ -111,9 +130,11 @@ class Figures:
         )
 
 
-def _met(metric: Metric, value: float | None) -> bool:
+def _fulfilled(metric: Metric, value: float | None) -> bool:
     if metric.target is None or value is None:
         return False
+    if metric.aim == "within":
+        return abs(value) <= metric.target
     return value >= metric.target if metric.higher_is_better else value <= metric.target
 
 

@@ -11,7 +11,16 @@ from typing import Any, Literal
 import pytest
 
 from convoy_workloads.bench.arms import Arm, Arms, function
-from convoy_workloads.bench.comparison import Bench, Equality, Measure, alternate, broken, compare, ratio
+from convoy_workloads.bench.comparison import (
+    Bench,
+    Equality,
+    Measure,
+    alternate,
+    broken,
+    compare,
+    median_interval,
+    ratio,
+)
 from convoy_workloads.bench.trial import Trial, TrialError, run
 
 RATE = Measure(
@@ -79,6 +88,16 @@ def test_a_ratio_compares_one_round_and_exceeds_1_where_convoy_is_better() -> No
     assert spread.low < spread.median == 1 < spread.high
 
 
+@pytest.mark.parametrize(
+    ("count", "ends", "level"),
+    [(1, (0, 0), 0.0), (5, (0, 4), 0.9375), (7, (0, 6), 0.984375), (9, (1, 7), 0.9609375)],
+)
+def test_the_interval_of_a_median_has_the_level_that_it_names(
+    count: int, ends: tuple[float, float], level: float
+) -> None:
+    assert median_interval([float(one) for one in reversed(range(count))]) == (*ends, level)
+
+
 def test_the_rows_of_a_comparison() -> None:
     figures = compare(
         bench(), run_once=Scripted({"ours": result(1), "theirs": result(2), "theirs again": result(2.02)})
@@ -97,7 +116,7 @@ def test_the_rows_of_a_comparison() -> None:
     ]
     gain = rows["rate: ours, times better than theirs"]
     assert (gain["value"], gain["met"], gain["kind"]) == (2, True, "measured")
-    assert gain["spread"] == "95%: 2.000 to 2.000, 3 rounds"
+    assert gain["spread"] == "75%: 2.000 to 2.000, 3 rounds"
     assert rows["negative control: theirs again, gain over theirs"]["met"] is True
     assert rows["rate: ours"]["spread"] == "0.444 to 1.0, n=3"
     assert broken(figures) == []
@@ -122,15 +141,16 @@ def test_a_figure_is_not_published_if_a_condition_is_not_met(
 @pytest.mark.parametrize(
     ("size", "seconds", "gain", "met"),
     [
-        ("full", 2.4, -0.167, True),
+        ("full", 2.4, -0.167, False),
+        ("full", 2.15, -0.0698, True),
         ("full", 2.0, 0.0, True),
         ("full", 1.85, 0.0811, True),
         ("full", 1.8, 0.111, False),
         ("small", 1.0, 1.0, None),
     ],
-    ids=["worse", "equal", "within the tolerance", "a gain", "a small run is not judged"],
+    ids=["a loss", "a small loss", "equal", "within the tolerance", "a gain", "a small run is not judged"],
 )
-def test_the_negative_control_fails_only_for_a_gain_in_a_full_run(
+def test_the_negative_control_fails_for_a_gain_or_a_loss_in_a_full_run(
     size: Literal["small", "full"], seconds: float, gain: float, met: bool | None
 ) -> None:
     results = {"ours": result(1), "theirs": result(2), "theirs again": result(seconds)}
