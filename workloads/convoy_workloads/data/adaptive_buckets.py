@@ -7,11 +7,14 @@ tensors.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any
 
+from convoy_workloads.data.agreement import check_agreement, selection_of
 from convoy_workloads.data.bucket_table import (
     BucketError,
     BucketTable,
@@ -139,16 +142,27 @@ class AdaptiveBuckets:
         """`bucket_of`: tokens of a sample, by its number; known without reading the sample. `group`: the
         ranks that share the data, if they are not all ranks; a group with gloo.
 
-        Raises DataError for a dataset without samples, BucketError if no batch fits the longest bucket.
+        Raises TypeError for data without numbered samples, DataError for a dataset without samples, or if the
+        ranks pass different datasets or options, BucketError if no batch fits the longest bucket.
         """
         self.options = options
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise TypeError(
+                f"{type(dataset).__name__} has no numbered samples: it needs __len__ and __getitem__"
+            )
         self._dataset, self._collate = dataset, collate
-        if len(dataset) < 1:
-            raise DataError("the dataset has no samples")
-        self._buckets = [bucket_of(number) for number in range(len(dataset))]
+        self._buckets = [index(bucket_of(number)) for number in range(len(dataset))]
         self._kinds = sorted(set(self._buckets))
         self._exchange = Exchange(options.timeout_seconds, group)
         self.rank, self.world = self._exchange.rank, self._exchange.world
+        further = {
+            "number of samples": len(dataset),
+            "selection of samples": selection_of(dataset),
+            "sizes of the samples": self._buckets,
+        }
+        check_agreement(self._exchange, options, further)
+        if not self._buckets:
+            raise DataError("the dataset has no samples")
         self._timings = RunningTimings()
         self._model = fit_model(options.rule, [], options.exponent)
         self.table = make_table(self._kinds, options.memory_tokens, self._model, self._limit())
@@ -176,9 +190,10 @@ class AdaptiveBuckets:
         self._position = _Position(at.epoch + 1)
 
     def record(self, seconds: float) -> None:
-        """Record this rank's own time of the newest step: reading excluded, waiting for others excluded."""
-        self._steps_since_fit += 1
-        if self.info is not None and self.info.samples and seconds > 0:
+        """Record this rank's own time of the newest step, without reading and waiting for others. A rank may
+        leave steps out. Times that are not positive and finite are left out.
+        """
+        if self.info is not None and self.info.samples and 0 < seconds < math.inf:
             self._timings.add(Timing(len(self.info.samples), self.info.tokens, seconds))
 
     def profile(self, timings: Sequence[Timing]) -> None:
@@ -259,6 +274,8 @@ class AdaptiveBuckets:
         return self._model or LinearQuadratic(1.0, 1 / (8 * self._kinds[-1]), 0.0)
 
     def _batch(self, step: Step) -> Any:
+        # Count steps, not calls of `record`: all ranks must decide on a new table at the same step.
+        self._steps_since_fit += 1
         mine = step[self.rank]
         total = sum(len(one.samples) for one in step)
         scale = len(mine.samples) * self.world / total
@@ -294,7 +311,12 @@ class AdaptiveBuckets:
 
         Raises DataError if the dataset has another number of samples or other buckets.
         """
-        state = json.loads(saved["state"])
+        try:
+            state = json.loads(saved["state"])
+            if not isinstance(state["kinds"], list):
+                raise TypeError("kinds")
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"the state is not one of AdaptiveBuckets: {error!r}") from error
         if state["kinds"] != self._kinds:
             raise DataError(
                 f"the checkpoint is of a dataset with the buckets {state['kinds']}, but this one has "

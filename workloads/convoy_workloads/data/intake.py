@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
+from operator import index
 from typing import Any, Literal
+
+import torch
+
+from convoy_workloads.data.padding import IGNORED
 
 OverlongPolicy = Literal["truncate", "reject"]
 
@@ -18,7 +24,7 @@ class Quarantined:
     """A sample that is not used, and the reason."""
 
     sample: int
-    reason: Literal["empty", "over-long"]
+    reason: Literal["empty", "over-long", "no loss terms"]
     length: int
 
 
@@ -33,17 +39,41 @@ class Accepted:
 
 def length_of(sample: Any) -> int:
     """Return the number of tokens of a sample: the first dimension of a tensor, of `input_ids` in a mapping
-    (else of its first tensor), or of the first element of a tuple.
+    (else of its first tensor), or of the first element of a tuple. None, for a sample that the dataset cannot
+    read, has no tokens.
 
     Raises SampleError for other samples.
     """
+    if sample is None:
+        return 0
     found = _main_part(sample)
     shape = getattr(found, "shape", None)
+    if isinstance(sample, Mapping) and "input_ids" in sample and shape is not None and len(shape) != 1:
+        raise SampleError(f"input_ids has the shape {list(shape)}, not [tokens]: remove the other dimensions")
     if shape is not None and len(shape):
         return int(shape[0])
+    if isinstance(found, list) and found and not isinstance(found[0], Integral):
+        raise SampleError("a list of other things than tokens is ambiguous: return a tuple, or give `length`")
     if shape is None and hasattr(found, "__len__") and not isinstance(found, str | bytes | Mapping):
         return len(found)
     raise SampleError(f"a sample of type {type(sample).__name__} has no first dimension: give `length`")
+
+
+def loss_terms(sample: Any, length: int) -> int:
+    """Return the number of terms of a sample's loss: the elements of `labels` that are not -100, or of the
+    second of two elements of a tuple; 1 for a single label; without labels, the number of tokens.
+    """
+    labels = sample.get("labels") if isinstance(sample, Mapping) else None
+    if isinstance(sample, tuple) and len(sample) == 2:
+        labels = sample[1]
+    if labels is None:
+        return length
+    shape = getattr(labels, "shape", None)
+    if isinstance(labels, int | float) or (shape is not None and not len(shape)):
+        return 1
+    if (shape[0] if shape is not None else len(labels) if _sized(labels) else -1) != length:
+        return length
+    return int((torch.as_tensor(labels) != IGNORED).sum())
 
 
 def _main_part(sample: Any) -> Any:
@@ -82,7 +112,7 @@ class SampleFunctions:
     length: Callable[[Any], int] = length_of
     """Return the number of tokens of a sample."""
     weight: Callable[[Any], int] | None = None
-    """Return the number of terms of a sample's loss, such as the tokens with a label. None: its length."""
+    """Return the number of terms of a sample's loss, such as the tokens with a label. None: `loss_terms`."""
     truncate: Callable[[Any, int], Any] = truncate
     """Return a sample with at most this many tokens."""
     collate: Callable[[list[Any]], Any] | None = None
@@ -113,9 +143,10 @@ class Intake:
             return Quarantined(number, "over-long", length)
         if length < self.shortest:
             return Quarantined(number, "empty", length)
-        weight = length
-        if self.functions.weight is not None:
-            weight = self._measure(self.functions.weight, number, value, "weight")
+        terms = self.functions.weight or (lambda sample: loss_terms(sample, length))
+        weight = self._measure(terms, number, value, "weight")
+        if not weight:
+            return Quarantined(number, "no loss terms", length)
         return Accepted(value, length, weight)
 
     @staticmethod
@@ -124,6 +155,10 @@ class Intake:
             found = function(value)
         except Exception as error:
             raise SampleError(f"the {name} of sample {number} cannot be determined: {error}") from error
-        if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        try:
+            whole = index(found)  # Integers of numpy and tensors too.
+        except TypeError:
+            whole = -1
+        if whole < 0 or isinstance(found, bool):
             raise SampleError(f"the {name} of sample {number} is {found!r}, not a whole number from 0")
-        return found
+        return whole

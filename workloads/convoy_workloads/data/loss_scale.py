@@ -45,17 +45,30 @@ class _ScaledGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.scale, None
+        # A filler counts nothing, also if its loss is not finite.
+        return gradient * ctx.scale if ctx.scale else torch.zeros_like(gradient), None
 
 
 def scale_outputs(outputs: Any, scale: float) -> Any:
     """Return the outputs of a model with equal values, whose gradients are multiplied by `scale`. Outputs
-    may be tensors, or lists, tuples and mappings of tensors.
+    may be tensors, or lists, tuples and mappings of tensors. Raises TypeError if they show no tensor.
     """
 
+    found = []
+
     def scaled(value: Any) -> Any:
-        if isinstance(value, Tensor) and value.requires_grad:
-            return _ScaledGradient.apply(value, scale)  # type: ignore[no-untyped-call]
+        if isinstance(value, Tensor):
+            found.append(value)
+            if value.requires_grad:
+                return _ScaledGradient.apply(value, scale)  # type: ignore[no-untyped-call]
         return value
 
-    return outputs if scale == 1.0 else tree_map(scaled, outputs)
+    if scale == 1.0:
+        return outputs
+    made = tree_map(scaled, outputs)
+    if not found and torch.is_grad_enabled():
+        raise TypeError(
+            f"the model's output of type {type(outputs).__name__} shows no tensor whose gradient can be "
+            "scaled: multiply the loss by `scale` instead of `attach`, or register the type as a pytree"
+        )
+    return made

@@ -6,10 +6,12 @@ See alignment.py for the method. This module reads samples, exchanges messages a
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from convoy_workloads.data.agreement import check_agreement, selection_of
 from convoy_workloads.data.alignment import Alignment, Counters, RankFailedError
 from convoy_workloads.data.alignment_messages import (
     AlignedStep,
@@ -90,7 +92,7 @@ class OnlineBatches:
         `group`: a gloo process group of the ranks that share the data, if they are not all ranks.
 
         Raises TypeError for data without numbered samples, DataError for a dataset without samples or, in
-        the mode `quota`, with fewer samples than ranks.
+        the mode `quota`, with fewer samples than ranks, and if the ranks pass different datasets or options.
         """
         functions = functions or SampleFunctions()
         self.options = options
@@ -101,6 +103,12 @@ class OnlineBatches:
         self._intake = Intake(functions, longest, options.overlong, options.shortest)
         self._exchange = Exchange(options.timeout_seconds, group)
         self.rank, self.world = self._exchange.rank, self._exchange.world
+        further = {
+            "number of samples": self._source.count,
+            "selection of samples": selection_of(self._source.dataset),
+            "order": self._shuffle,
+        }
+        check_agreement(self._exchange, options, further)
         if self._source.count < 1:
             raise DataError("the dataset has no samples")
         if options.mode == "quota" and self._source.count < self.world:
@@ -119,6 +127,7 @@ class OnlineBatches:
         self._current: _Epoch | None = None
         self._filler: Any = None
         self._all_quarantined = 0
+        self._attached: list[Any] = []
 
     @property
     def epoch(self) -> int:
@@ -132,8 +141,12 @@ class OnlineBatches:
 
     def attach(self, model: Any) -> None:
         """Scale the losses of a training loop without a change of its code: the gradients at the outputs of
-        `model`, such as a DistributedDataParallel, are multiplied by the scale of the newest batch.
+        `model`, such as a DistributedDataParallel, are multiplied by the scale of the newest batch. Attaching
+        a model again changes nothing.
         """
+        if any(model is one for one in self._attached):
+            return
+        self._attached.append(model)
         model.register_forward_hook(lambda _model, _inputs, outputs: scale_outputs(outputs, self.scale))
 
     def __iter__(self) -> Iterator[Any]:
@@ -176,14 +189,17 @@ class OnlineBatches:
         alignment = Alignment(self.options.alignment(), self.rank, self.world, number, self.counters)
         reshares = reshares or []
         mine = share(self._order(number, reshares), self.rank, self.world)
-        return _Epoch(number, alignment, self._read(mine), reshares=reshares)
+        return _Epoch(number, alignment, self._read(number, mine), reshares=reshares)
 
     def _order(self, number: int, reshares: list[Reshare]) -> list[int]:
         order = epoch_order(self._source.count, self.options.seed, number, self._shuffle)
         return remaining(order, reshares) if reshares else order
 
-    def _read(self, samples: Any) -> Iterator[tuple[int, Any]]:
-        return zip(samples, self._source.read(samples, self.options.window), strict=False)
+    def _read(self, epoch: int, samples: Any) -> Iterator[tuple[int, Any]]:
+        first = samples[0] if samples else 0
+        # Workers draw other random numbers on each rank and in each epoch, and after each restart.
+        seed = zlib.crc32(f"{self.options.seed}/{epoch}/{self.rank}/{first}".encode())
+        return zip(samples, self._source.read(samples, self.options.window, seed), strict=False)
 
     def _align(self, current: _Epoch) -> bool:
         """Fill the pool and agree on the next steps. Return False at the end of the epoch."""
@@ -240,7 +256,9 @@ class OnlineBatches:
         """
         if self._filler is None:
             order = range(self._source.count)
-            for number, value in zip(order, self._source.read(order, ahead=1), strict=False):
+            for number, value in zip(
+                order, self._source.read(order, ahead=1, seed=self.options.seed), strict=False
+            ):
                 accepted = self._intake.accept(number, value)
                 if isinstance(accepted, Accepted):
                     self._filler = accepted.value
@@ -253,6 +271,7 @@ class OnlineBatches:
         state: dict[str, Any] = {
             "rank": self.rank,
             "count": self._source.count,
+            "order": [self.options.seed, self._shuffle],
             "epoch": self._epoch,
             "counters": asdict(self.counters),
             "quarantined": [asdict(one) for one in self.quarantined],
@@ -266,14 +285,25 @@ class OnlineBatches:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue from a position that this or another number of ranks has saved.
 
-        Raises DataError if the dataset has another number of samples, or if a sample has another length
-        than before.
+        Raises DataError if the dataset has another number of samples, if a sample has another length than
+        before, and in the middle of an epoch if the order of the samples is another.
         """
-        state = json.loads(saved["state"])
+        try:
+            state = json.loads(saved["state"])
+            if not isinstance(state["order"], list):
+                raise TypeError("order")
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"the state is not one of OnlineBatches: {error!r}") from error
         if state["count"] != self._source.count:
             raise DataError(
                 f"the checkpoint is of a dataset with {state['count']} samples, but this one has "
                 f"{self._source.count}"
+            )
+        if "alignment" in state and state["order"] != [self.options.seed, self._shuffle]:
+            seed, shuffle = state["order"]
+            raise DataError(
+                f"the checkpoint is in the middle of an epoch with seed={seed} and shuffle={shuffle}, but "
+                f"this loader has seed={self.options.seed} and shuffle={self._shuffle}"
             )
         self._epoch, self._all_quarantined = state["epoch"], state["all_quarantined"]
         aligned = state.get("alignment")
@@ -305,7 +335,7 @@ class OnlineBatches:
         alignment.resume(aligned)
         mine = share(self._order(current.number, reshares), self.rank, self.world)
         planned, pool = alignment.resumed_samples()
-        for place, (number, value) in enumerate(self._read((*planned, *pool))):
+        for place, (number, value) in enumerate(self._read(current.number, (*planned, *pool))):
             accepted = self._intake.accept(number, value)
             if isinstance(accepted, Quarantined):
                 raise DataError(
@@ -313,7 +343,7 @@ class OnlineBatches:
                 )
             current.values[number] = accepted
             alignment.restore_sample(number, accepted.length, accepted.weight, place < len(planned))
-        current.samples = self._read(mine[alignment.samples_read :])
+        current.samples = self._read(current.number, mine[alignment.samples_read :])
         if wrong := alignment.changed_steps():
             raise DataError(
                 f"samples {wrong} have other lengths than before the restart, or exceed the budget: their "

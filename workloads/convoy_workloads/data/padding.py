@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-PAD = {"labels": -100}
-"""Value of the padding, by name of the part. -100 is the target that PyTorch's cross_entropy ignores."""
+IGNORED = -100
+"""The target that PyTorch's cross_entropy ignores."""
+PAD = {"labels": IGNORED}
+"""Value of the padding, by name of the part."""
 
 
 def pad_batch(samples: Sequence[Any]) -> Any:
@@ -20,16 +22,22 @@ def pad_batch(samples: Sequence[Any]) -> Any:
     """
     first = samples[0]
     if isinstance(first, Mapping):
-        return {name: _stack([one[name] for one in samples], PAD.get(name, 0)) for name in first}
+        return {name: _stack([one[name] for one in samples], PAD.get(name, 0), name) for name in first}
     if isinstance(first, tuple):
         return tuple(_stack(parts, 0) for parts in zip(*samples, strict=True))
     return _stack(samples, 0)
 
 
-def _stack(parts: Sequence[Any], pad: int) -> Tensor:
+def _stack(parts: Sequence[Any], pad: int, name: str = "") -> Tensor:
     if isinstance(parts[0], int | float):
         return torch.tensor(parts)
-    tensors = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in parts]
+    try:
+        tensors = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in parts]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"a sample's part {name or type(parts[0]).__name__!r} is no tensor and no list of numbers: leave "
+            f"it out, or give `collate` ({error})"
+        ) from error
     if tensors[0].dim() == 0:
         return torch.stack(tensors)
     longest = max(len(one) for one in tensors)

@@ -40,8 +40,9 @@ class Source:
         """Number of samples."""
         return len(self.dataset)
 
-    def read(self, order: Sequence[int], ahead: int) -> Iterator[Any]:
-        """Yield the samples of `order`. Workers read about `ahead` samples in advance.
+    def read(self, order: Sequence[int], ahead: int, seed: int) -> Iterator[Any]:
+        """Yield the samples of `order`. Workers read about `ahead` samples in advance. `seed`: of the random
+        numbers in workers.
 
         Raises LoaderError if a worker dies or is too slow, and the dataset's own error if it raises one.
         """
@@ -49,7 +50,7 @@ class Source:
             return
         # Without a generator of its own, the DataLoader would draw from torch's. A resumed run, which reads
         # anew, would then get other random numbers than an undisturbed one.
-        settings: dict[str, Any] = {"generator": torch.Generator().manual_seed(0), **self.settings}
+        settings: dict[str, Any] = {"generator": torch.Generator().manual_seed(seed), **self.settings}
         if self.workers:
             settings["timeout"] = self.timeout_seconds
             settings["prefetch_factor"] = max(2, -(-ahead // self.workers))
@@ -102,24 +103,30 @@ def source_of(data: Any, workers: int, timeout_seconds: float) -> tuple[Source, 
             )
         return Source(data, workers, timeout_seconds), None, None
     plain, _, _ = source_of(data.dataset, data.num_workers, data.timeout or timeout_seconds)
-    sampler = data.sampler
-    if isinstance(sampler, DistributedSampler):
-        shuffle = sampler.shuffle
-    elif isinstance(sampler, RandomSampler) and not sampler.replacement:
-        shuffle = True
-    elif isinstance(sampler, SequentialSampler):
-        shuffle = False
-    else:
-        raise TypeError(
-            f"the DataLoader's sampler {type(sampler).__name__} is not supported: pass the dataset"
-        )
-    if not isinstance(data.batch_sampler, BatchSampler | None):
+    # A DataLoader with a batch_sampler has a sampler too, which it does not use.
+    batched = data.batch_sampler if data.batch_size is None else None
+    if batched is not None and type(batched) is not BatchSampler:
         raise TypeError("a DataLoader with a batch_sampler of its own is not supported: pass the dataset")
+    shuffle = _shuffles(data.sampler if batched is None else batched.sampler, plain.count)
     settings: dict[str, Any] = {"worker_init_fn": data.worker_init_fn}
     if data.generator is not None:
         settings["generator"] = data.generator
     if data.num_workers:
         settings["multiprocessing_context"] = data.multiprocessing_context
-    own = data.batch_size is not None and data.collate_fn is not default_collate
+    own = (data.batch_size is not None or batched is not None) and data.collate_fn is not default_collate
     collate = data.collate_fn if own else None
     return Source(plain.dataset, plain.workers, plain.timeout_seconds, settings), shuffle, collate
+
+
+def _shuffles(sampler: Any, count: int) -> bool:
+    """Return True if a sampler yields the whole dataset in random order, False for the order of the numbers.
+
+    Raises TypeError for other samplers. A class derived from a sampler of PyTorch may yield anything.
+    """
+    if type(sampler) is DistributedSampler:
+        return bool(sampler.shuffle)
+    if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == count:
+        return True
+    if type(sampler) is SequentialSampler:
+        return False
+    raise TypeError(f"the DataLoader's sampler {type(sampler).__name__} is not supported: pass the dataset")

@@ -201,3 +201,15 @@ def test_no_samples_and_the_state_of_another_dataset_are_data_errors() -> None:
     errors += run_ranks(1, lambda _rank, _meeting: loader(0))
     assert [type(one) for one in errors] == [DataError, DataError]
     assert "9 samples, but this one has 8" in str(errors[0])
+
+
+def test_ranks_that_record_nothing_decide_at_the_same_step() -> None:
+    def rank_main(rank: int, _meeting: Meeting) -> int:
+        batches = loader(97)
+        for batch in batches:
+            if rank == 0:
+                batches.record(MACHINE.seconds(*batch.shape))
+        return batches.table.version
+
+    versions = run_ranks(2, rank_main)
+    assert len(set(versions)) == 1 and versions[0] != 0
