@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -54,6 +55,15 @@ class Collectives:
         self.traffic.seconds += self._clock() - began
         self.traffic.calls += 1
         self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Return a context whose calls do not count as traffic, such as measurements and checks."""
+        before, self.traffic = self.traffic, Traffic()
+        try:
+            yield
+        finally:
+            self.traffic = before
 
     def mean(self, values: list[float]) -> list[float]:
         """Return the mean over all ranks of each value. The result has the same bits on all ranks."""

@@ -62,11 +62,9 @@ def choose(features: Tensor, batch: int, precision: Precision, collectives: Coll
 
     The calls do not count in the traffic of `collectives`.
     """
-    before = collectives.traffic
-    collectives.traffic = type(before)()
-    costs = measure(features, batch, precision, collectives)
-    columns = round(collectives.mean([float(features.shape[1])])[0])
-    collectives.traffic = before
+    with collectives.uncounted():
+        costs = measure(features, batch, precision, collectives)
+        columns = round(collectives.mean([float(features.shape[1])])[0])
     return costs.best(batch, columns, precision.communication.itemsize)
 
 

@@ -103,22 +103,20 @@ class CASGD(Optimizer):
         weights of this rank's columns, which are changed in place; zeros by default. `collectives`: the
         ranks that have the other columns; by default those of the default process group.
 
-        Raises GlmDataError for features or targets that cannot be used, and ValueError for weights that do
-        not fit them.
+        All ranks must call this. Raises GlmDataError for features or targets that cannot be used, on all
+        ranks if those of one rank cannot, and ValueError for weights that do not fit them.
         """
         precision = options.precision
-        _check(features, targets, options.loss)
+        self.collectives = collectives or of_group()
+        agree(_fault(features, targets, weights, options), len(features), self.collectives)
         if weights is None:
             weights = torch.zeros(features.shape[1], dtype=precision.weight, device=features.device)
-        if weights.shape != features.shape[1:] or weights.dtype != precision.weight:
-            raise ValueError(f"weights: {list(weights.shape)} of {weights.dtype} do not fit the features")
         super().__init__([weights], {"lr": options.lr, "l2": options.l2})
         self._loss = LOSSES[options.loss]
         self._precision = precision
         self._features = features.to(precision.data)
-        self._targets = targets.to(precision.residual)
+        self._targets = targets
         self._weights = weights
-        self.collectives = collectives or of_group()
         self._pending: list[tuple[Tensor, float, float]] = []
         """Row numbers, learning rate and L2 factor of each iteration that is not computed yet."""
         self.gram_seconds = 0.0
@@ -126,9 +124,12 @@ class CASGD(Optimizer):
         self.batch_loss = float("nan")
         """Mean loss over the rows of the last computed block, each before its own iteration."""
         self._layouts: dict[tuple[int, ...], BlockTriangle] = {}
+        began = time.perf_counter()
         s = options.s
         self.s: int = choose(self._features, options.batch, precision, self.collectives) if s == "auto" else s
         """Number of iterations for one all-reduce."""
+        self.choice_seconds = time.perf_counter() - began if s == "auto" else 0.0
+        """Seconds that `auto` has taken to choose s."""
 
     @property
     def weights(self) -> Tensor:
@@ -146,6 +147,11 @@ class CASGD(Optimizer):
         """
         if rows.dim() != 1 or not len(rows):
             raise ValueError(f"rows: a batch of shape {list(rows.shape)} is not a list of row numbers")
+        least, most = (int(one) for one in torch.aminmax(rows))
+        if least < 0 or most >= len(self._features):
+            raise IndexError(
+                f"rows: {least} to {most}, but there are the rows 0 to {len(self._features) - 1}"
+            )
         group = self.param_groups[0]
         self._pending.append((rows.to(self._weights.device), group["lr"], group["l2"]))
         if len(self._pending) >= self.s:
@@ -156,7 +162,7 @@ class CASGD(Optimizer):
         """Compute the iterations that wait. All ranks must call this at the same iteration."""
         if not self._pending:
             return
-        pending, self._pending = self._pending, []
+        pending = self._pending
         rows = torch.cat([one for one, _, _ in pending])
         sizes = tuple(len(one) for one, _, _ in pending)
         layout = self._layouts.setdefault(sizes, BlockTriangle(sizes))
@@ -164,10 +170,12 @@ class CASGD(Optimizer):
         message = self._message(given, layout)
         self.collectives.all_reduce(message)
         rates = [(lr, 1.0 - lr * l2) for _, lr, l2 in pending]
-        scaled, kept = self._recur(message, layout, rates, self._targets.index_select(0, rows))
+        targets = self._targets.index_select(0, rows).to(self._precision.residual)
+        scaled, kept = self._recur(message, layout, rates, targets)
         update = self._precision.update
         delta = torch.mv(given.to(update).t(), scaled.to(update))
         self._weights.mul_(kept).sub_(delta)
+        self._pending = []  # Only now: an error above leaves them, so the next flush fails too.
 
     def _message(self, given: Tensor, layout: BlockTriangle) -> Tensor:
         """Return this rank's part of the Gram matrix' blocks and of the margins."""
@@ -236,7 +244,9 @@ class CASGD(Optimizer):
         return own
 
     def loss(self) -> float:
-        """Return the mean loss over all training rows, without L2. All ranks must call this."""
+        """Return the mean loss over all training rows, without L2, from the features as they are stored. All
+        ranks must call this.
+        """
         margins = self.margins().double()
         return float(self._loss.value(margins, self._targets.double()).mean())
 
@@ -246,7 +256,7 @@ class CASGD(Optimizer):
         state["state"] = {
             0: {
                 "s": self.s,
-                "rows": torch.cat([rows for rows, _, _ in self._pending])
+                "rows": torch.cat([rows for rows, _, _ in self._pending]).cpu()
                 if self._pending
                 else torch.empty(0),
                 "sizes": [len(rows) for rows, _, _ in self._pending],
@@ -260,21 +270,48 @@ class CASGD(Optimizer):
         own = state_dict["state"][0]
         super().load_state_dict({**state_dict, "state": {}})
         self.s = int(own["s"])
-        batches = torch.split(own["rows"].long(), list(own["sizes"])) if own["sizes"] else ()
+        rows = own["rows"].to(self._weights.device, torch.long)
+        batches = torch.split(rows, list(own["sizes"])) if own["sizes"] else ()
         self._pending = [(rows, *rates) for rows, rates in zip(batches, own["rates"], strict=True)]
 
 
-def _check(features: Tensor, targets: Tensor, loss: str) -> None:
+def agree(fault: ValueError | None, rows: int, collectives: Collectives) -> None:
+    """Raise an error on all ranks if one rank has a fault, or if the numbers of rows differ. So no rank waits
+    for one that has stopped. The all-reduce does not count as traffic.
+    """
+    flags, counts = [0.0] * collectives.world, [0.0] * collectives.world
+    flags[collectives.rank], counts[collectives.rank] = float(fault is not None), float(rows)
+    with collectives.uncounted():
+        found = collectives.mean([*flags, *counts])
+    if fault is not None:
+        raise fault
+    flags, counts = found[: collectives.world], found[collectives.world :]
+    if any(flags):
+        bad = [rank for rank, flag in enumerate(flags) if flag]
+        raise GlmDataError(f"rank {bad[0]} cannot train on its data; the error of that rank names the reason")
+    if len(set(counts)) > 1:
+        listed = [round(one * collectives.world) for one in counts]
+        raise GlmDataError(f"features: the ranks have different numbers of rows: {listed}")
+
+
+def _fault(
+    features: Tensor, targets: Tensor, weights: Tensor | None, options: CASGDOptions
+) -> ValueError | None:
+    """Return the reason for which this rank cannot train, or None."""
+    accepts, wanted = LOSSES[options.loss].accepts, LOSSES[options.loss].targets
     if features.dim() != 2 or not features.shape[0] or not features.shape[1]:
-        raise GlmDataError(
-            f"features: shape {list(features.shape)} is not [rows, columns] with at least one each"
-        )
+        shape = list(features.shape)
+        return GlmDataError(f"features: shape {shape} is not [rows, columns] with at least one each")
     if targets.shape != features.shape[:1]:
-        raise GlmDataError(f"targets: {list(targets.shape)} for {features.shape[0]} rows")
+        return GlmDataError(f"targets: {list(targets.shape)} for {features.shape[0]} rows")
     if not torch.isfinite(features).all():
-        raise GlmDataError("features: a value is not finite")
-    if not LOSSES[loss].accepts(targets).all():
-        row = int((~LOSSES[loss].accepts(targets)).nonzero()[0])
-        raise GlmDataError(
-            f"targets: {float(targets[row])} in row {row}, but the loss {loss} needs {LOSSES[loss].targets}"
+        return GlmDataError("features: a value is not finite")
+    if not accepts(targets).all():
+        row = int((~accepts(targets)).nonzero()[0])
+        return GlmDataError(
+            f"targets: {float(targets[row])} in row {row}, but the loss {options.loss} needs {wanted}"
         )
+    kind = options.precision.weight
+    if weights is not None and (weights.shape != features.shape[1:] or weights.dtype != kind):
+        return ValueError(f"weights: {list(weights.shape)} of {weights.dtype} do not fit the features")
+    return None

@@ -7,10 +7,12 @@ of the Gram matrix, communication, recurrence and weights; the names of the othe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from convoy_workloads.optim.places import PLACES
 
 DTYPES: Mapping[str, torch.dtype] = {
     "bf16": torch.bfloat16,
@@ -45,9 +47,8 @@ class Precision:
     """The stored weights."""
 
 
-CHOICES = tuple(field.name for field in fields(Precision))
 FP32 = Precision()
-FP64 = Precision(**dict.fromkeys(CHOICES, torch.float64))
+FP64 = Precision(**dict.fromkeys(PLACES, torch.float64))
 MIXED = replace(FP32, data=torch.bfloat16, gram_input=torch.bfloat16, margin=torch.bfloat16)
 """The publication's recipe: store features and margins low, all else high."""
 PRESETS: Mapping[str, Precision] = {"fp32": FP32, "fp64": FP64, "mixed": MIXED}
@@ -56,8 +57,8 @@ PRESETS: Mapping[str, Precision] = {"fp32": FP32, "fp64": FP64, "mixed": MIXED}
 def with_choices(preset: str, choices: Mapping[str, str]) -> Precision:
     """Return a preset with other types at some places. Raises ValueError for an unknown place or type."""
     for place, name in choices.items():
-        if place not in CHOICES:
-            raise ValueError(f"{place!r} is not one of {', '.join(CHOICES)}")
+        if place not in PLACES:
+            raise ValueError(f"{place!r} is not one of {', '.join(PLACES)}")
         if name not in DTYPES:
             raise ValueError(f"{place}: {name!r} is not one of {', '.join(DTYPES)}")
     return replace(PRESETS[preset], **{place: DTYPES[name] for place, name in choices.items()})

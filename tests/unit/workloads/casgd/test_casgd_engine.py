@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from convoy_workloads.engines.casgd import data
 from convoy_workloads.engines.casgd.engine import Glm
 from convoy_workloads.engines.casgd.params import Params
 from convoy_workloads.optim.losses import LOSSES
-from convoy_workloads.optim.precision import CHOICES, with_choices
+from convoy_workloads.optim.places import PLACES
+from convoy_workloads.optim.precision import Precision, with_choices
 from convoy_workloads.runtime import DataError
 
 from ..gloo_threads import run_ranks
@@ -86,7 +88,8 @@ def test_invalid_parameters_are_named(given: dict[str, object], words: str) -> N
 
 
 def test_each_place_of_the_library_is_a_choice_of_the_engine() -> None:
-    for place in CHOICES:
+    assert tuple(one.name for one in fields(Precision)) == PLACES
+    for place in PLACES:
         params = Params(choices={place: "bf16"})
         assert getattr(with_choices(params.precision, params.choices), place) == torch.bfloat16
     with pytest.raises(ValueError, match="'gram' is not one of"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from convoy_workloads.optim.block_size import Costs, choose, message_bytes
 from convoy_workloads.optim.casgd import CASGD, CASGDOptions, Diverged, GlmDataError
 from convoy_workloads.optim.losses import LOSSES as FUNCTIONS
 from convoy_workloads.optim.losses import LossName
-from convoy_workloads.optim.precision import CHOICES, FP32, FP64, MIXED, Precision
+from convoy_workloads.optim.places import PLACES
+from convoy_workloads.optim.precision import FP32, FP64, MIXED, Precision
 
 from ..gloo_threads import run_ranks
 
@@ -143,7 +145,7 @@ def test_a_recurrence_in_bf16_breaks_the_loss() -> None:
     assert abs(broken / final_loss("linear", FP32, 1) - 1) > TOLERANCE
 
 
-@pytest.mark.parametrize("place", CHOICES)
+@pytest.mark.parametrize("place", PLACES)
 def test_each_of_the_nine_places_has_an_effect(place: str) -> None:
     found, expected = (
         distributed("linear", 5, 1, precision=one)[0].double()
@@ -225,6 +227,61 @@ def test_unusable_data_and_settings_are_named() -> None:
         make().step(torch.zeros(0, dtype=torch.long))
     with pytest.raises(IndexError):
         make(s=1).step(torch.tensor([8]))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"features": torch.full((8, 1), float("nan"))},
+        {"features": torch.zeros(8, 0)},
+        {"features": torch.zeros(9, 1), "targets": torch.zeros(9)},
+    ],
+    ids=["not finite", "no columns", "other rows"],
+)
+@pytest.mark.parametrize("s", [2, "auto"])
+def test_bad_data_of_one_rank_stop_all_ranks(bad: dict[str, Tensor], s: Any) -> None:
+    def rank_main(collectives: Collectives) -> int:
+        given = bad if collectives.rank == 1 else {}
+        features, targets = given.get("features", torch.ones(8, 1)), given.get("targets", torch.zeros(8))
+        options = CASGDOptions(loss="linear", lr=0.1, batch=4, s=s)
+        with pytest.raises(GlmDataError):
+            CASGD(features, targets, options, collectives=collectives)
+        return collectives.traffic.calls
+
+    assert run_ranks(3, rank_main) == [0, 0, 0]
+
+
+def test_an_iteration_that_fails_is_not_lost() -> None:
+    options = CASGDOptions(loss="linear", lr=0.1, batch=4, s=8, precision=FP64)
+    optimizer = CASGD(torch.ones(8, 1).double(), torch.ones(8).double(), options)
+    optimizer.step(torch.arange(4))
+    with pytest.raises(IndexError):
+        optimizer.step(torch.tensor([8]))
+    with pytest.raises(IndexError):
+        optimizer.step(torch.tensor([-1]))
+    assert float(optimizer.weights[0]) == pytest.approx(0.1), "the iteration before the wrong one counts"
+
+    def fail(tensor: Tensor) -> None:
+        raise RuntimeError("a lost rank")
+
+    optimizer.step(torch.arange(4))
+    whole = optimizer.collectives
+    optimizer.collectives = Collectives(fail, 0, 2)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a lost rank"):
+            optimizer.flush()
+    optimizer.collectives = whole
+    assert float(optimizer.weights[0]) == pytest.approx(0.19)
+
+
+def test_a_state_names_no_device() -> None:
+    optimizer = CASGD(torch.ones(8, 1), torch.ones(8), CASGDOptions(loss="linear", lr=0.1, batch=4, s=8))
+    optimizer.step(torch.arange(4))
+    state = optimizer.state_dict()
+    assert state["state"][0]["rows"].device.type == "cpu"
+    state["state"][0]["rows"] = state["state"][0]["rows"].float()
+    optimizer.load_state_dict(state)
+    assert optimizer._pending[0][0].dtype == torch.long
 
 
 def test_a_training_that_diverges_is_an_error() -> None:

@@ -21,7 +21,8 @@ from convoy_workloads.comm.collectives import Collectives
 from convoy_workloads.engines.casgd.data import batch, synth
 from convoy_workloads.optim.casgd import CASGD, CASGDOptions
 from convoy_workloads.optim.losses import LossName
-from convoy_workloads.optim.precision import CHOICES, FP32, MIXED, Precision
+from convoy_workloads.optim.places import PLACES
+from convoy_workloads.optim.precision import FP32, MIXED, Precision
 
 TOLERANCE = 0.005
 """Largest relative difference of the loss that counts as equal; the publication's."""
@@ -49,7 +50,7 @@ def least_loss(loss: LossName, targets: Tensor) -> float:
 
 def variants() -> dict[str, Precision]:
     """Return CA-SGD in fp32, the publication's recipe, and each place in bf16 alone."""
-    single = {place: replace(FP32, **{place: torch.bfloat16}) for place in CHOICES}
+    single = {place: replace(FP32, **{place: torch.bfloat16}) for place in PLACES}
     return {"fp32": FP32, "mixed": MIXED, **single}
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from convoy_workloads.optim.places import PLACES
+
 
 class Params(BaseModel):
     """A generalized linear model. Each rank has a part of the columns, and all rows."""
@@ -68,19 +70,8 @@ class Params(BaseModel):
             raise ValueError(f"l2: lr={self.lr} x l2={self.l2} is not below 1")
         if (self.data == "file") != bool(self.file):
             raise ValueError("file: needed for data=file, and only there")
-        places = {
-            "data",
-            "gram_input",
-            "gram_accumulation",
-            "margin",
-            "communication",
-            "recurrence",
-            "residual",
-            "update",
-            "weight",
-        }
-        if unknown := sorted(self.choices.keys() - places):
-            raise ValueError(f"choices: {unknown[0]!r} is not one of {', '.join(sorted(places))}")
+        if unknown := sorted(self.choices.keys() - set(PLACES)):
+            raise ValueError(f"choices: {unknown[0]!r} is not one of {', '.join(PLACES)}")
         return self
 
 
