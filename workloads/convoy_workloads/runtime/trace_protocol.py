@@ -1,4 +1,4 @@
-"""What the traced program, the process that sends its trace, and the agent of the node agree on."""
+"""Names of failures and exit codes on which the program, the sender of its trace and the agent agree."""
 
 from __future__ import annotations
 
