@@ -95,7 +95,9 @@ def _attributes(node: Node) -> Iterator[tuple[Rule, str]]:
             yield Rule.DUPLICATE_ATTRIBUTE, f"attribute {short(one.name)} occurs more than once"
         seen.add(one.name)
         if expected is not None and field != expected:
-            text = f"attribute {one.name} is in the field {field}; readers expect {expected}, and ignore it there"
+            text = (
+                f"attribute {one.name} is in the field {field}; readers expect {expected} and ignore others"
+            )
             yield Rule.WRONG_FIELD, text
         elif one.name in NOT_NEGATIVE and getattr(one, expected or "int64_val") < 0:
             yield Rule.NEGATIVE_VALUE, f"attribute {one.name} is {getattr(one, expected or 'int64_val')}"
@@ -110,10 +112,7 @@ def _communication(node: Node) -> Iterator[tuple[Rule, str]]:
     if value_of(node, "is_cpu_op"):
         yield Rule.CPU_COMMUNICATION, "is_cpu_op is true; simulators do not run such a communication"
     if value_of(node, "comm_size") == 0 and collective_of(node) not in MAY_BE_EMPTY:
-        yield (
-            Rule.EMPTY_COMMUNICATION,
-            f"comm_size is 0: this {kind_of(node)} moves no bytes",
-        )
+        yield Rule.EMPTY_COMMUNICATION, f"comm_size is 0: this {kind_of(node)} moves no bytes"
     collective = value_of(node, "comm_type")
     if kind is NodeType.COLLECTIVE and collective is not None and collective not in COLLECTIVES:
         yield (
