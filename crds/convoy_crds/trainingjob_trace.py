@@ -183,7 +183,7 @@ class TraceRecord(Bookkeeping):
     request: str = ""
     """Digest of the newest request of the spec that was handled."""
     order: RequestedTrace = Field(default_factory=RequestedTrace)
-    """What the newest recording was asked for. A later spec may be invalid."""
+    """Request of the newest recording. It outlives a later spec that is invalid."""
     recordings: int = 0
     """Number of the newest recording."""
     attempt: int = 0
