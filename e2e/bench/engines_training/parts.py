@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from convoy_workloads.bench.figures import Figures
-from convoy_workloads.engines.adaptiveload import kernel_timing
+from convoy_workloads.engines.adaptiveload import kernel_rows, kernel_timing
 from convoy_workloads.engines.adaptiveload import rows as adaptiveload
 from convoy_workloads.engines.casgd import gram_timing
 from convoy_workloads.engines.casgd import rows as casgd
@@ -22,7 +22,7 @@ PARTS: Mapping[str, Callable[[Figures], None]] = {
 }
 """Functions that measure an engine and add its figures, by name of the engine or of its task."""
 GPU_PARTS: Mapping[str, Callable[[Figures], None]] = {
-    "adaptiveload-gpu": lambda found: found.merge(adaptiveload.kernel_figures(kernel_timing.measure())),
+    "adaptiveload-gpu": lambda found: found.merge(kernel_rows.kernel_figures(kernel_timing.measure())),
     "casgd-gpu": lambda found: found.merge(gram_timing.figures()),
 }
 """Parts that run only on a machine with a GPU. Elsewhere their rows stay as they are."""

@@ -1,5 +1,8 @@
 """The longest job first (LPT): jobs are assigned to the bin that has the least load so far. The largest load
 is at most 4/3 - 1/(3 bins) times the optimum (Graham, 1969).
+
+No engine uses this module yet: it is for planners that share work among ranks, such as those of context
+parallelism.
 """
 
 from __future__ import annotations

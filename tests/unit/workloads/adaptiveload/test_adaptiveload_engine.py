@@ -8,12 +8,22 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from convoy_workloads.engines.adaptiveload import ENGINE
+from convoy_workloads.bench.figures import Figures
+from convoy_workloads.bench.trial import Trial
+from convoy_workloads.engines.adaptiveload import ENGINE, rows, simulated_rows
+from convoy_workloads.engines.adaptiveload.bench import DEALT
+from convoy_workloads.engines.adaptiveload.kernel_rows import kernel_figures
+from convoy_workloads.engines.adaptiveload.memory import PeakGrowth
 from convoy_workloads.engines.adaptiveload.model import DiT
 from convoy_workloads.engines.adaptiveload.params import Params
-from convoy_workloads.engines.adaptiveload.rows import kernel_figures
 from convoy_workloads.engines.adaptiveload.simulation import MeasuredCost, Setting, simulate
-from convoy_workloads.engines.adaptiveload.training import StepTimes, loss_of, make_batches, train_step
+from convoy_workloads.engines.adaptiveload.training import (
+    StepTimes,
+    held_out_loss,
+    loss_of,
+    make_batches,
+    train_step,
+)
 from convoy_workloads.engines.adaptiveload.videos import Videos, noised
 from convoy_workloads.packing.step_cost import LinearQuadratic, Timing
 
@@ -50,7 +60,7 @@ def test_the_model_has_the_same_gradients_with_the_fused_operation() -> None:
         model = model_of(fused=fused)
         loss_of(model, videos, (1,), CPU).backward()  # type: ignore[no-untyped-call]
         found.append(torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]))
-    assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
 
 
 def test_a_video_and_its_noise_depend_on_their_numbers_alone() -> None:
@@ -84,15 +94,97 @@ BUCKETS = (128, 512, 2048)
 TIMINGS = [
     Timing(batch, one, MACHINE.seconds(batch, one))
     for one in BUCKETS
-    for batch in sorted({1, 4096 // one, 2048 // one})
+    for batch in sorted({1, 16_384 // one, 2048 // one})
 ]
 
 
-def test_measured_times_are_continued_in_a_line() -> None:
+def test_times_between_measured_batches_grow_in_a_line() -> None:
     cost = MeasuredCost(TIMINGS)
-    for batch, tokens in ((1, 128), (3, 512), (20, 128), (5, 2048), (64, 128)):
+    for batch, tokens in ((1, 128), (3, 512), (20, 128), (5, 2048), (128, 128)):
         assert cost.seconds(batch, tokens) == pytest.approx(MACHINE.seconds(batch, tokens))
-    assert MeasuredCost([Timing(2, 8, 1.0)]).seconds(4, 8) == 2.0
+
+
+@pytest.mark.parametrize("batch", [1, 9])
+def test_a_batch_beyond_the_measured_sizes_is_an_error(batch: int) -> None:
+    cost = MeasuredCost([Timing(2, 8, 1.0), Timing(8, 8, 3.0)])
+    with pytest.raises(ValueError, match=f"{batch} samples of 8 tokens: batches of 2 to 8 samples"):
+        cost.seconds(batch, 8)
+
+
+def test_all_simulated_batches_are_measured() -> None:
+    timings = [
+        Timing(batch, tokens, MACHINE.seconds(batch, tokens))
+        for tokens in simulated_rows.BUCKETS
+        for batch in simulated_rows.batches_to_measure(tokens)
+    ]
+    samples = list(simulated_rows.BUCKETS) * 100
+    for setting in simulated_rows.SETTINGS.values():
+        assert simulate(setting, timings, samples, 8, len(samples), 1).seconds_per_sample > 0
+
+
+def test_a_measurement_leaves_threads_and_random_numbers_as_they_are() -> None:
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with simulated_rows.measuring():
+            assert torch.get_num_threads() == 1
+            torch.randn(3)
+        assert torch.get_num_threads() == 2 and torch.equal(torch.random.get_rng_state(), before)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_small_peak_after_a_large_one_is_small() -> None:
+    megabyte = 2**20
+
+    def growth(size: int) -> int:
+        peak = PeakGrowth()
+        torch.ones(size * megabyte, dtype=torch.uint8)
+        return peak.bytes()
+
+    large, small = growth(96), growth(24)
+    assert 90 * megabyte < large < 140 * megabyte
+    assert 20 * megabyte < small < 60 * megabyte
+
+
+def test_a_size_that_is_listed_twice_is_twice_as_frequent() -> None:
+    videos = Videos(70, [16, 8, 8], 4, 1)
+    sizes = [len(videos[one]) for one in range(6)]
+    assert sizes == [8, 8, 16, 8, 8, 16]
+
+
+def test_the_held_out_loss_is_of_other_videos_and_repeats() -> None:
+    model = model_of()
+    first = held_out_loss(model, SMALL, CPU)
+    assert first == held_out_loss(model, SMALL, CPU) > 0
+    assert first != held_out_loss(model, SMALL.model_copy(update={"samples": SMALL.samples + 4}), CPU)
+
+
+def trial(busy: float, imbalance: float, **changed: Any) -> Trial:
+    result = {"busy": busy, "least": 2.0, "imbalance": imbalance, "steps": 9, "loss": 0.5}
+    return Trial(1.0, 1.0, {**result, "samples": "a", "tokens": 7, **changed})
+
+
+def test_a_missed_target_of_two_ranks_is_a_row() -> None:
+    found = Figures()
+    trials = {name: [trial(3.0, 0.1)] * 5 for name in rows.VARIANTS}
+    rows.add_measured(found, {**trials, DEALT: [trial(2.5, 0.02)] * 5})
+    listed = {one["metric"]: one for one in found.rows()}
+    gain = listed[
+        "adaptiveload, 2 ranks: samples per second, adaptiveload, times better than equal-token batches"
+    ]
+    assert (gain["value"], gain["target"], gain["met"]) == (1.2, 1.5, False)
+    assert listed["adaptiveload, 2 ranks: imbalance, adaptiveload"]["met"] is True
+    assert listed["adaptiveload, 2 ranks: imbalance, equal tokens, sorted dealing"]["met"] is False
+    assert all(one["met"] for name, one in listed.items() if name.startswith(("equality", "negative")))
+
+
+def test_a_control_that_is_slower_than_its_equal_is_a_miss() -> None:
+    found = Figures()
+    trials = {name: [trial(3.0, 0.1)] * 5 for name in rows.VARIANTS}
+    rows.add_measured(found, {**trials, rows.AGAIN: [trial(5.0, 0.1)] * 5})
+    missed = [one["metric"] for one in found.rows() if one["met"] is False and "control" in one["metric"]]
+    assert missed == ["negative control: equal-token batches again, gain over equal-token batches"]
 
 
 def test_measured_cost_and_sorted_dealing_balance_the_ranks() -> None:

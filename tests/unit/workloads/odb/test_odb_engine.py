@@ -115,13 +115,46 @@ def test_a_step_has_the_gradient_of_its_samples_in_one_batch(
             )
             yield batch
 
-    update = training.add_gradients(model, batches, watched(), samples_per_step, CPU)
+    samples = training.StepSamples(samples_per_step)
+    update = training.add_gradients(model, batches, watched(), samples, CPU)
     assert update.samples == len(used) >= samples_per_step
     found = torch.cat([one.grad.flatten() for one in plain.parameters() if one.grad is not None])
     plain.zero_grad()
     training.mean_loss(plain, pad_batch(used), CPU).backward()  # type: ignore[no-untyped-call]
     expected = torch.cat([one.grad.flatten() for one in plain.parameters() if one.grad is not None])
     assert float((found - expected).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("batching", ["online", "fixed", "oracle"])
+def test_all_kinds_of_batching_have_equal_samples_per_step(documents: Documents, batching: Any) -> None:
+    params = SMALL.model_copy(update={"batching": batching})
+    batches = training.make_batches(documents, params, 0, 1)
+    _, model = training.make_model(params, CPU, 1)
+    stream, samples, total, largest = training.endless(batches), training.StepSamples(24), 0, 0
+    for step in range(1, 13):
+        update = training.add_gradients(model, batches, stream, samples, CPU)
+        assert batches.info is not None
+        total, largest = total + update.samples, max(largest, batches.info.all_samples)
+        # A step never has a batch more than its mean needs.
+        assert 0 <= total - 24 * step < largest
+        restored = training.StepSamples(24)
+        restored.load_state_dict(samples.state_dict())
+        samples = restored
+
+
+def test_a_step_of_a_large_batch_is_followed_by_smaller_ones() -> None:
+    samples, sizes = training.StepSamples(10), []
+    for batches in ([25], [5], [4], [3, 10]):
+        samples.start()
+        sizes.append([samples.add(one) for one in batches])
+    assert sizes == [[True], [True], [True], [False, True]]
+
+
+def test_empty_documents_go_into_quarantine(documents: Documents) -> None:
+    batches = training.make_batches(documents.with_empty(20), SMALL, 0, 1)
+    used = [number for batch in batches for number in batch["number"].tolist()]
+    assert sorted(used) == [one for one in range(SMALL.samples) if one % 20]
+    assert batches.metrics()["quarantined_total"] == 3
 
 
 def test_a_baseline_goes_on_where_its_checkpoint_was_saved(documents: Documents) -> None:

@@ -34,6 +34,11 @@ ENGINE = EngineEntry(
     },
     metrics=(
         Metric("imbalance_ratio", "ratio", "Share of their time that ranks wait for the slowest."),
+        Metric(
+            "samples_per_busy_second",
+            "samples/s",
+            "Samples of all ranks per second of the slowest rank of each step, since the last start.",
+        ),
         Metric("fitted_p", "", "Exponent of the cost of a sample, at the middle bucket."),
         Metric("cost_mape", "ratio", "Mean relative error of the cost model."),
         Metric("table_version", "", "Version of the table of batch sizes."),

@@ -16,16 +16,20 @@ from convoy_workloads.engines.adaptiveload import ENGINE
 
 RANKS = 2
 DEALT, EQUAL = "adaptiveload", "equal-token batches"
-BASE: dict[str, Any] = {"rule": "equal_tokens", "dealing": "none"}
 FULL: dict[str, Any] = {
-    "samples": 90,
-    "buckets": [64, 256, 1024],
-    "memory_tokens": 2048,
+    "samples": 700,
+    "buckets": [128, 128, 128, 128, 512, 512, 2048],
+    "memory_tokens": 6144,
     "layers": 1,
     "width": 64,
     "refit_steps": 0,
-    "window": 90,
+    "window": 128,
 }
+"""A size is as frequent as 1 over the square root of its tokens. The memory limit is three times that of the
+equal-token batches: with equal limits, the compute limit could only make batches smaller.
+"""
+BASE: dict[str, Any] = {"rule": "equal_tokens", "dealing": "none", "memory_tokens": 2048}
+"""The changes of the baseline."""
 
 
 def program(name: str, options: Mapping[str, Any]) -> Arm:
@@ -41,7 +45,8 @@ def arms(options: Mapping[str, Any]) -> Arms:
     def arm(name: str, **changed: Any) -> Arm:
         return program(name, {"params": {**options, **changed}})
 
-    return Arms(arm(DEALT), (arm(EQUAL, **BASE),), arm("equal-token batches again", **BASE))
+    base = {**BASE, "memory_tokens": max(options["buckets"])}
+    return Arms(arm(DEALT), (arm(EQUAL, **base),), arm("equal-token batches again", **base))
 
 
 def measures(options: Mapping[str, Any]) -> list[Measure]:

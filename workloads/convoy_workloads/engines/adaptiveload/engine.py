@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 import convoy
+from convoy_workloads.engines.adaptiveload.memory import peak_memory_bytes
 from convoy_workloads.engines.adaptiveload.model import DiT
 from convoy_workloads.engines.adaptiveload.params import Params
 from convoy_workloads.engines.adaptiveload.training import (
     StepTimes,
     loss_of,
     make_batches,
-    peak_memory_bytes,
     profile,
     train_step,
 )
@@ -41,7 +41,7 @@ def train(job: convoy.Job[Params]) -> None:
     job.restore(model=model, optimizer=optimizer, extra={"batches": batches}, warm=warm)
     if params.profile and not job.restored.step and params.rule != "equal_tokens":
         batches.profile(profile(model, params, job.device))
-    times, stream = StepTimes(job.rank, job.world), iter(batches)
+    times, stream, trained = StepTimes(job.rank, job.world), iter(batches), 0
     for step in job.steps(params.steps):
         with job.loading():
             videos = next(stream, None)
@@ -52,12 +52,14 @@ def train(job: convoy.Job[Params]) -> None:
         loss = train_step(model, batches, videos, times, (params.seed, step, job.device))
         optimizer.step()
         info = batches.info
+        samples, tokens = (info.all_samples, len(info.samples) * info.tokens) if info else (0, 0)
+        trained += samples
         metrics = {
             **batches.metrics(),
             "imbalance_ratio": times.imbalance,
+            "samples_per_busy_second": trained / max(times.busy, 1e-9),
             "peak_memory_bytes": peak_memory_bytes(job.device),
         }
-        samples, tokens = (info.all_samples, len(info.samples) * info.tokens) if info else (0, 0)
         job.report(step, loss=loss, samples=samples, metrics=metrics, tokens=tokens)
         job.checkpoint(step)
 

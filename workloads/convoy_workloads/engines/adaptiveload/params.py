@@ -42,7 +42,9 @@ class Params(BaseModel):
     refit_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 200
     """Minimum number of steps between two fits of the cost; 0: the first table stays."""
     buckets: Annotated[list[Tokens], Field(min_length=1, max_length=64)] = [128, 256, 512, 1024, 2048]
-    """Tokens of the videos. Videos of all sizes are equally many."""
+    """Tokens of the videos. Videos of all sizes are equally many; a size that is listed n times is n times as
+    frequent.
+    """
     samples: Annotated[int, Field(ge=1, le=100_000_000)] = 640
     """Number of videos."""
     channels: Annotated[int, Field(ge=1, le=1024)] = 8

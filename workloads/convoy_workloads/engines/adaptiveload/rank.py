@@ -4,7 +4,9 @@ The command is `torchrun --nproc-per-node=2 -m convoy_workloads.engines.adaptive
 OPTIONS is a JSON object with `params`; or with `arms`, a list of params, and `rounds`: then the processes run
 all arms in each round, and each round starts with another arm. Rank 0 writes the result, or a list of the
 results of each arm. `busy` is the sum of the longest of the ranks' own times of each step: the time of the
-epoch if each rank had a machine of its own. `processor_seconds` are those of all ranks.
+epoch if each rank had a machine of its own. `least` is that time if no rank waited for another.
+`processor_seconds` are those of all ranks. `peak_memory_bytes` is the memory of rank 0 beyond that before the
+first step; it compares only between arms that run in processes of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -20,12 +23,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from convoy_workloads.engines.adaptiveload.memory import PeakGrowth
 from convoy_workloads.engines.adaptiveload.model import DiT
 from convoy_workloads.engines.adaptiveload.params import Params
 from convoy_workloads.engines.adaptiveload.training import (
     StepTimes,
+    held_out_loss,
     make_batches,
-    peak_memory_bytes,
     profile,
     train_step,
 )
@@ -70,12 +74,13 @@ def _train(params: Params) -> dict[str, Any]:
     timings = profile(model, params, CPU)
     if params.rule != "equal_tokens":
         batches.profile(timings)
-    times, samples, tokens, losses = StepTimes(rank, world), list[int](), 0, list[float]()
+    times, samples, tokens = StepTimes(rank, world), list[int](), 0
     dist.barrier()
+    memory = PeakGrowth()
     began, processor = time.monotonic(), time.process_time()
     for step, videos in enumerate(batches, 1):
         optimizer.zero_grad(set_to_none=True)
-        losses.append(train_step(model, batches, videos, times, (params.seed, step, CPU)))
+        train_step(model, batches, videos, times, (params.seed, step, CPU))
         optimizer.step()
         if batches.info is not None:
             samples += batches.info.samples
@@ -83,21 +88,23 @@ def _train(params: Params) -> dict[str, Any]:
     spent = time.process_time() - processor
     dist.barrier()
     wall = time.monotonic() - began
+    peak = memory.bytes()
     gathered: list[Any] = [None] * world
     dist.all_gather_object(gathered, (samples, tokens, spent))
     used = sorted(sample for one, _, _ in gathered for sample in one)
     return {
         "seconds": wall,
-        "busy": sum(max(step) for step in times.steps),
+        "busy": times.busy,
+        "least": sum(map(statistics.fmean, times.steps)),
         "processor_seconds": sum(one for _, _, one in gathered),
         "samples": hashlib.sha256(json.dumps(used).encode()).hexdigest(),
         "tokens": sum(one for _, one, _ in gathered),
         "steps": len(times.steps),
         "imbalance": times.imbalance,
-        "loss": losses[-1],
+        "loss": held_out_loss(model, params, CPU),
         "versions": batches.table.version,
         "sizes": batches.table.sizes,
-        "peak_memory_bytes": peak_memory_bytes(CPU),
+        "peak_memory_bytes": peak,
         **{name: batches.metrics()[name] for name in ("fitted_p", "cost_mape")},
     }
 

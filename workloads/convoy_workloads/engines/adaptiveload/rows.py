@@ -1,253 +1,124 @@
-"""The rows of adaptiveload in docs/bench/engines_training.json."""
+"""The rows of adaptiveload in docs/bench/engines_training.json, except those of a GPU (kernel_rows.py)."""
 
 from __future__ import annotations
 
-import random
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
-from convoy_workloads.bench.comparison import Measure, Ratio, ratio
+from convoy_workloads.bench.comparison import Measure, ratio
 from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.bench.trial import Trial, run
+from convoy_workloads.engines.adaptiveload import kernel_rows, simulated_rows
 from convoy_workloads.engines.adaptiveload.bench import BASE, DEALT, EQUAL, FULL, program
-from convoy_workloads.engines.adaptiveload.layernorm_modulate import (
-    layernorm_modulate,
-    plain_layernorm_modulate,
-    saved_bytes,
-)
-from convoy_workloads.engines.adaptiveload.model import DiT
-from convoy_workloads.engines.adaptiveload.params import Params
-from convoy_workloads.engines.adaptiveload.simulation import Setting, Simulated, simulate
-from convoy_workloads.engines.adaptiveload.training import loss_of, own_seconds
-from convoy_workloads.packing.step_cost import (
-    Timing,
-    fit_linear_quadratic,
-    fit_power_law,
-    mape,
-)
 
-ROUNDS, SEEDS, WORLD = 5, 7, 8
+ROUNDS, MEMORY_ROUNDS = 5, 3
+DEADLINE_SECONDS = 3600.0
 AGAIN = "equal-token batches again"
-BUCKETS = (128, 256, 512, 1024, 2048, 4096)
-BUDGET, MEMORY, WINDOW = 4096, 12_288, 3072
-"""Tokens of an equal-token batch, and the memory limit of the method, which must be larger: with equal
-limits, the compute limit has no effect. Samples of a window.
-"""
-SAMPLES = 6144
-SETTINGS: Mapping[str, Setting] = {
-    "equal tokens": Setting(rule="equal_tokens", memory_tokens=BUDGET),
-    "paper's rule, fitted p": Setting(rule="paper", memory_tokens=MEMORY, compute_tokens=BUDGET),
-    "paper's rule, p = 2": Setting(rule="paper", memory_tokens=MEMORY, compute_tokens=BUDGET, exponent=2.0),
-    "measured cost": Setting(rule="measured", memory_tokens=MEMORY, compute_tokens=BUDGET),
-    "equal tokens, sorted dealing": Setting(rule="equal_tokens", memory_tokens=BUDGET, sort=True),
-    "measured cost, sorted dealing": Setting(
-        rule="measured", memory_tokens=MEMORY, compute_tokens=BUDGET, sort=True
-    ),
-    "both limits equal, p = 2": Setting(
-        rule="paper", memory_tokens=BUDGET, compute_tokens=MEMORY * 8, exponent=2.0
-    ),
-}
-TARGETS = {
-    "paper's rule, p = 2": (0.22, None),
-    "measured cost": (0.15, 1.35),
-    "equal tokens, sorted dealing": (0.05, 1.5),
-    "measured cost, sorted dealing": (0.05, 1.5),
-}
-"""Maximum imbalance and minimum gain over equal tokens."""
-CONTROL = "both limits equal, p = 2"
-BUSY = Measure(name="time", unit="seconds", value_of=lambda trial: trial.result["busy"])
+SIZED = "measured cost, random dealing"
+SORTED = "equal tokens, sorted dealing"
+MORE = "equal-token batches with the memory of adaptiveload"
 VARIANTS: Mapping[str, dict[str, Any]] = {
     DEALT: {**FULL},
-    "measured cost, random dealing": {**FULL, "dealing": "none"},
-    "equal tokens, sorted dealing": {**FULL, "rule": "equal_tokens"},
+    SIZED: {**FULL, "dealing": "none"},
+    SORTED: {**FULL, **BASE, "dealing": "window_sorted"},
     EQUAL: {**FULL, **BASE},
+    MORE: {**FULL, **BASE, "memory_tokens": FULL["memory_tokens"]},
     AGAIN: {**FULL, **BASE},
 }
+TARGETS = {DEALT: (0.05, 1.5), SORTED: (0.05, 1.5), SIZED: (0.15, 1.35)}
+"""Maximum imbalance and minimum gain over equal-token batches."""
+BUSY = Measure(name="time", unit="seconds", value_of=lambda trial: trial.result["busy"])
+SHORT: dict[str, Any] = {"samples": 3 * len(FULL["buckets"]) * 4}
+"""Samples of a run that measures memory: a few batches of each size."""
 
 
-def figures(rounds: int = ROUNDS) -> Figures:
+def figures(rounds: int = ROUNDS, memory_rounds: int = MEMORY_ROUNDS) -> Figures:
     """Measure all rows that need no GPU."""
     found = Figures()
-    timings = profiled()
-    _fits(found, timings)
-    simulated = {
-        name: [simulate(one, timings, _mix(seed), WORLD, WINDOW, seed) for seed in range(SEEDS)]
-        for name, one in SETTINGS.items()
-    }
-    _simulated(found, simulated)
-    _measured(found, measure(VARIANTS, rounds))
-    _memory(found)
+    simulated_rows.add_rows(found)
+    add_measured(found, measure(VARIANTS, rounds))
+    add_memory(found, measure_memory(VARIANTS, memory_rounds))
+    kernel_rows.add_cpu_rows(found)
     _claims(found)
-    return found
-
-
-def profiled() -> list[Timing]:
-    """Measure steps of one block of width 192, as processor time of one thread: for each bucket one sample,
-    and batches up to the budget. Each time is the faster of two, after a first one.
-    """
-    torch.set_num_threads(1)
-    params = Params(layers=1, width=192, buckets=list(BUCKETS), memory_tokens=MEMORY)
-    torch.manual_seed(0)
-    model, device = DiT(params), torch.device("cpu")
-    found = []
-    for tokens in BUCKETS:
-        for batch in sorted({1, max(1, BUDGET // tokens), max(1, BUDGET // (2 * tokens))}):
-            times = []
-            for _ in range(3):
-                before = own_seconds(device)
-                videos = torch.zeros(batch, tokens, params.channels)
-                loss_of(model, videos, (0,), device).backward()  # type: ignore[no-untyped-call]
-                times.append(own_seconds(device) - before)
-            found.append(Timing(batch, tokens, min(times[1:])))
     return found
 
 
 def measure(variants: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, list[Trial]]:
     """Run all variants in each round, by the same two processes. Return the trials by name."""
     options = {"arms": [dict(one) for one in variants.values()], "rounds": rounds}
-    results: Any = run(program("arms of adaptiveload", options), 3600.0).result
+    results: Any = run(program("arms of adaptiveload", options), DEADLINE_SECONDS).result
     return {
         name: [Trial(one["seconds"], one["processor_seconds"], one) for one in listed]
         for name, listed in zip(variants, results, strict=True)
     }
 
 
-def _mix(seed: int) -> list[int]:
-    """Return the sizes of the samples. Short samples are more, but long ones have more tokens in all."""
-    drawn = random.Random(seed)  # noqa: S311 - a simulation
-    weights = [1 / tokens**0.5 for tokens in BUCKETS]
-    return drawn.choices(BUCKETS, weights, k=SAMPLES)
+def measure_memory(variants: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, list[int]]:
+    """Run each variant in processes of its own, so that no variant's peak is that of another. Return the
+    growth of rank 0 in bytes, by name.
+    """
+    found: dict[str, list[int]] = {name: [] for name in variants if name != AGAIN}
+    for _ in range(rounds):
+        for name, listed in found.items():
+            trial = run(program(name, {"params": {**variants[name], **SHORT}}))
+            listed.append(trial.result["peak_memory_bytes"])
+    return found
 
 
-def _fits(found: Figures, timings: Sequence[Timing]) -> None:
-    power, mixed = fit_power_law(timings), fit_linear_quadratic(timings)
-    sizes = f"{len(timings)} sizes"
-    found.add(Metric("adaptiveload, cost of a step: fitted exponent p", "", spread=sizes), power.exponent)
-    for name, model, target in (
-        ("power law", power, None), ("linear and quadratic", mixed, 0.15)
-    ):  # fmt: skip
-        metric = Metric(
-            f"adaptiveload, cost of a step: mean relative error, {name}", "ratio", target, spread=sizes
-        )
-        found.add(metric, mape(model, timings))
-    for tokens in (BUCKETS[0], BUCKETS[-1]):
-        metric = Metric(f"adaptiveload, cost of a step: local exponent at {tokens} tokens", "", spread=sizes)
-        found.add(metric, mixed.local_exponent(tokens))
-
-
-def _simulated(found: Figures, results: Mapping[str, Sequence[Simulated]]) -> None:
-    kind, base = "calibrated simulation", results["equal tokens"]
-    for name, runs in results.items():
-        limit, least = TARGETS.get(name, (None, None))
-        title = f"adaptiveload, {WORLD} ranks: imbalance, {name}"
-        for one in runs:
-            found.add(Metric(title, "ratio", limit, kind=kind), one.imbalance)
-        if name == "equal tokens":
-            continue
-        gains = [
-            other.seconds_per_sample / one.seconds_per_sample for one, other in zip(runs, base, strict=True)
-        ]
-        if name == CONTROL:
-            title = "negative control: adaptiveload, compute limit without effect, gain over equal tokens"
-            for gain in gains:
-                found.add(Metric(title, "ratio - 1", 0.05, kind=kind), gain - 1)
-            continue
-        title = f"adaptiveload, {WORLD} ranks: samples per second, {name}, times better than equal tokens"
-        for gain in gains:
-            found.add(Metric(title, "times", least, higher_is_better=True, kind=kind), gain)
-
-
-def _measured(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
+def add_measured(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
+    """Add the rows of two ranks: times, imbalance, steps and loss, ratios with their targets, and the
+    controls.
+    """
     title = "adaptiveload, 2 ranks"
     for name, runs in trials.items():
-        for one in runs:
-            found.add(
-                Metric(f"{title}: time of an epoch on its slowest ranks, {name}", "seconds"),
-                BUSY.value_of(one),
-            )
-            found.add(Metric(f"{title}: imbalance, {name}", "ratio"), one.result["imbalance"])
-            found.add(
-                Metric(f"{title}: peak memory of rank 0, {name}", "bytes"), one.result["peak_memory_bytes"]
-            )
+        limit, _ = TARGETS.get(name, (None, None))
+        columns = (
+            (Metric(f"{title}: time of an epoch on its slowest ranks, {name}", "seconds"), "busy"),
+            (Metric(f"{title}: imbalance, {name}", "ratio", limit), "imbalance"),
+            (Metric(f"{title}: optimizer steps of an epoch, {name}", ""), "steps"),
+            (Metric(f"{title}: held-out loss after an epoch, {name}", "mean squared error"), "loss"),
+        )
+        for metric, key in columns:
+            for one in runs:
+                found.add(metric, one.result[key])
+    for one in trials[EQUAL]:
+        name = f"{title}: samples per second without any waiting, times better than {EQUAL}"
+        metric = Metric(name, "times", higher_is_better=True)
+        found.add(metric, one.result["busy"] / one.result["least"])
     for name in trials:
         if name in {EQUAL, AGAIN}:
             continue
-        better = ratio(BUSY, trials[name], trials[EQUAL])
-        _add_ratio(found, f"{title}: samples per second, {name}, times better than {EQUAL}", better)
-    control = ratio(BUSY, trials[AGAIN], trials[EQUAL])
-    metric = Metric(f"negative control: {AGAIN}, gain over {EQUAL}", "ratio - 1", 0.15, spread=str(control))
-    found.add(metric, control.median - 1)
+        better, (_, least) = ratio(BUSY, trials[name], trials[EQUAL]), TARGETS.get(name, (None, None))
+        row = f"{title}: samples per second, {name}, times better than {EQUAL}"
+        found.add(Metric(row, "times", least, higher_is_better=True, spread=str(better)), better.median)
+    _controls(found, trials)
+
+
+def _controls(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> None:
+    same = ratio(BUSY, trials[AGAIN], trials[EQUAL])
+    name = f"negative control: {AGAIN}, gain over {EQUAL}"
+    found.add(Metric(name, "ratio - 1", 0.15, spread=str(same), aim="within"), same.median - 1)
+    # The interval of two equal arms shows the noise of the machine.
+    name = f"negative control: {AGAIN}, width of its interval"
+    found.add(Metric(name, "ratio", 0.1, spread=str(same)), same.high - same.low)
     every = [one for runs in trials.values() for one in runs]
-    other = sum(one.result["samples"] != every[0].result["samples"] for one in every)
-    name = "equality: adaptiveload, runs that use other samples than the first"
-    found.add(Metric(name, "", 0, spread=f"{len(every)} runs"), other)
-    tokens = sum(one.result["tokens"] != every[0].result["tokens"] for one in every)
-    name = "equality: adaptiveload, runs with other tokens in an epoch than the first"
-    found.add(Metric(name, "", 0, spread=f"{len(every)} runs"), tokens)
+    for key, what in (("samples", "runs that use other samples"), ("tokens", "runs with other tokens")):
+        other = sum(one.result[key] != every[0].result[key] for one in every)
+        name = f"equality: adaptiveload, {what} in an epoch than the first"
+        found.add(Metric(name, "", 0, spread=f"{len(every)} runs", aim="equal"), other)
 
 
-def _add_ratio(found: Figures, name: str, better: Ratio) -> None:
-    found.add(Metric(name, "times", higher_is_better=True, spread=str(better)), better.median)
-
-
-def _memory(found: Figures) -> None:
-    """Add the rows of the fused LayerNorm-Modulate on this CPU: memory for the backward pass, and errors."""
-    torch.manual_seed(0)
-    given = [torch.randn(size).requires_grad_() for size in ((4, 1024, 256), (4, 256), (4, 256))]
-    sizes = {}
-    for name, operation in (("usual", plain_layernorm_modulate), ("fused", layernorm_modulate)):
-        with saved_bytes() as count:
-            operation(*given)
-        sizes[name] = count()
-        metric = Metric(f"adaptiveload, LayerNorm-Modulate on a CPU: bytes kept, {name}", "bytes")
-        found.add(metric, sizes[name])
-    share = Metric("adaptiveload, LayerNorm-Modulate on a CPU: bytes kept, fused over usual", "ratio", 0.6)
-    found.add(share, sizes["fused"] / sizes["usual"])
-    ours, theirs = layernorm_modulate(*given), plain_layernorm_modulate(*given)
-    gradient = torch.randn_like(ours)
-    pairs = [(ours, theirs)]
-    pairs += list(
-        zip(
-            torch.autograd.grad(ours, given, gradient),
-            torch.autograd.grad(theirs, given, gradient),
-            strict=True,
-        )
-    )
-    worst = max(
-        float((one - other).detach().abs().max() / other.detach().abs().max()) for one, other in pairs
-    )
-    metric = Metric("adaptiveload, LayerNorm-Modulate on a CPU: largest relative error", "ratio", 1e-5)
-    found.add(metric, worst)
-
-
-def kernel_figures(results: Mapping[str, Any]) -> Figures:
-    """Return the rows of the Triton kernels, from the result of kernel_timing.py on a machine with a GPU."""
-    found = Figures()
-    for row in results["rows"]:
-        batch, length, size = row["shape"]
-        title = f"adaptiveload, LayerNorm-Modulate on a GPU, {batch} x {length} x {size}"
-        large = batch * length * size > 10**8
-        error = Metric(f"{title}: largest error in fp32", "", 1e-5, spread=results["card"])
-        found.add(error, row["error"])
-        for name in ("usual", "compiled", "fused"):
-            low, high = (1e6 * one for one in row[f"{name} spread"])
-            spread = f"{low:.0f} to {high:.0f}"
-            metric = Metric(f"{title}: forward and backward, {name}", "microseconds", spread=spread)
-            found.add(metric, 1e6 * row[f"{name} seconds"])
-            found.add(Metric(f"{title}: peak memory, {name}", "bytes"), row[f"{name} peak bytes"])
-        for name in ("usual", "compiled"):
-            target = 1.5 if large and name == "usual" else None
-            metric = Metric(
-                f"{title}: times faster than {name}",
-                "times",
-                target,
-                higher_is_better=True,
-                spread=f"medians of 9 rounds, {results['card']}",
-            )
-            found.add(metric, row[f"{name} seconds"] / row["fused seconds"])
-    return found
+def add_memory(found: Figures, peaks: Mapping[str, Sequence[int]]) -> None:
+    """Add the rows of the peak memory of two ranks."""
+    title = "adaptiveload, 2 ranks"
+    for name, values in peaks.items():
+        metric = Metric(f"{title}: peak memory of rank 0 beyond that before the first step, {name}", "bytes")
+        for one in values:
+            found.add(metric, one)
+    times = statistics.median(peaks[DEALT]) / statistics.median(peaks[EQUAL])
+    spread = f"medians of {len(peaks[DEALT])} runs"
+    found.add(Metric(f"{title}: peak memory, {DEALT} over {EQUAL}", "times", spread=spread), times)
 
 
 def _claims(found: Figures) -> None:

@@ -1,7 +1,8 @@
 """A calibrated simulation of many ranks: batches as AdaptiveBuckets deals them, with measured times of steps.
 
 The simulation deals the samples as the loader does, and reads the time of each batch from steps that were
-measured on this machine. Between two measured sizes of batches, the time grows linearly.
+measured on this machine. Between two measured sizes of batches, the time grows linearly. A batch beyond the
+measured sizes is an error.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ class MeasuredCost:
             points.sort()
 
     def seconds(self, batch: int, tokens: int) -> float:
-        """Return the time of a step. Beyond the measured sizes, the time continues in the same line."""
+        """Return the time of a step. Raises ValueError for a batch beyond the measured sizes."""
         points = self._points[tokens]
-        if len(points) == 1:
-            return points[0][1] * batch / points[0][0]
-        after = next((at for at, (size, _) in enumerate(points) if size >= batch), len(points) - 1)
-        (size, time), (next_size, next_time) = points[max(0, after - 1)], points[max(1, after)]
-        return time + (batch - size) * (next_time - time) / (next_size - size)
+        if not points[0][0] <= batch <= points[-1][0]:
+            sizes = f"{points[0][0]} to {points[-1][0]}"
+            raise ValueError(f"{batch} samples of {tokens} tokens: batches of {sizes} samples are measured")
+        after = next(at for at, (size, _) in enumerate(points) if size >= batch)
+        (size, time), (next_size, next_time) = points[max(0, after - 1)], points[after]
+        return time if size == next_size else time + (batch - size) * (next_time - time) / (next_size - size)
 
 
 def simulate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from typing import Any
 
@@ -18,6 +17,8 @@ from convoy_workloads.engines.adaptiveload.videos import Videos, noised
 
 WARM, REPEATS = 1, 2
 """Passes over each size before the profile's clock starts, and passes that it takes the faster of."""
+HELD_OUT = 4
+"""Videos of each entry of the buckets in a measurement of the held-out loss."""
 
 
 def make_batches(params: Params) -> AdaptiveBuckets:
@@ -80,6 +81,11 @@ class StepTimes:
         """Share of their time that the ranks wait for the slowest, over all steps so far."""
         return imbalance(self.steps)
 
+    @property
+    def busy(self) -> float:
+        """Seconds of the slowest ranks, over all steps so far."""
+        return sum(map(max, self.steps))
+
     def average(self, model: nn.Module, scale: float, loss: float, seconds: float) -> float:
         """Replace the gradients by the sum over the ranks of scale/world times their gradients. Return the
         mean of the losses, weighted in the same way.
@@ -118,8 +124,13 @@ def train_step(
     return times.average(model, info.scale, float(loss.detach()), seconds if info.samples else 0.0)
 
 
-def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory of this rank: of the process on a CPU, of the tensors on a GPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+@torch.no_grad()
+def held_out_loss(model: nn.Module, params: Params, device: torch.device) -> float:
+    """Return the mean loss over videos that the model never trains on: some of each size, each with the same
+    noise in every call.
+    """
+    count = HELD_OUT * len(params.buckets)
+    videos = Videos(params.samples + count, params.buckets, params.channels, params.seed)
+    numbers = range(params.samples, params.samples + count)
+    losses = [float(loss_of(model, videos[one][None], (params.seed, one), device)) for one in numbers]
+    return sum(losses) / count

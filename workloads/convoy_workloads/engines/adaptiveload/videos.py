@@ -14,14 +14,16 @@ class Videos:
     """
 
     def __init__(self, count: int, buckets: Sequence[int], channels: int, seed: int) -> None:
-        self._count, self._buckets = count, sorted(set(buckets))
+        self._count, self._buckets = count, sorted(buckets)
         self._channels, self._seed = channels, seed
 
     def __len__(self) -> int:
         return self._count
 
     def tokens(self, number: int) -> int:
-        """Return the number of tokens of a video. Neighbours have different sizes."""
+        """Return the number of tokens of a video. The sizes follow one another, so all are equally many. A
+        size that is listed n times is n times as frequent.
+        """
         return self._buckets[number % len(self._buckets)]
 
     def __getitem__(self, number: int) -> Tensor:

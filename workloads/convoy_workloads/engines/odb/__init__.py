@@ -29,6 +29,9 @@ ENGINE = EngineEntry(
         Metric("padding_ratio", "ratio", "Share of padding in all tokens of this rank's batches."),
         Metric("tokens_per_second", "tokens/s", "Tokens without padding that all ranks trained on."),
         Metric("micro_batches", "", "Batches of this rank so far."),
+        Metric(
+            "samples_per_step", "", "Mean number of samples, over all ranks, in an optimizer step so far."
+        ),
         Metric("align_rounds", "", "Rounds in which the ranks agreed on their next batches."),
         Metric("split_total", "", "Groups that were split because another rank had more."),
         Metric("overflow_total", "", "Groups that were returned to the pool."),

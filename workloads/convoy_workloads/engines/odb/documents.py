@@ -39,6 +39,11 @@ class Documents(Dataset[dict[str, Tensor]]):
         values = torch.from_numpy(self._text[start:end].astype(np.int64))
         return {"input_ids": values[:-1], "labels": values[1:], "number": torch.tensor(number)}
 
+    def with_empty(self, every: int) -> Documents:
+        """Return these documents, of which one in `every` has no text."""
+        spans = [(one[0], one[0]) if number % every == 0 else one for number, one in enumerate(self._spans)]
+        return Documents(self._text, spans)
+
     def lengths(self) -> list[int]:
         """Return the tokens of each document in advance, for the baselines that need them."""
         return [max(0, end - start - 1) for start, end in self._spans]

@@ -13,6 +13,7 @@ from convoy_workloads.engines.gpt.model import Shape
 from convoy_workloads.engines.odb.documents import load
 from convoy_workloads.engines.odb.params import Params
 from convoy_workloads.engines.odb.training import (
+    StepSamples,
     add_gradients,
     endless,
     held_out_loss,
@@ -41,12 +42,13 @@ def train(job: convoy.Job[Params]) -> None:
     def warm() -> None:
         mean_loss(model, pad_batch([held_out[0]]), job.device).backward()  # type: ignore[no-untyped-call]
 
-    extra = {"shape": Shape(params.heads), "batches": batches}
+    samples = StepSamples(params.samples_per_step)
+    extra = {"shape": Shape(params.heads), "batches": batches, "step_samples": samples}
     job.restore(model=model, optimizer=optimizer, extra=extra, warm=warm)
     stream, micro_batches, began = endless(batches), 0, time.monotonic()
     for step in job.steps(params.steps):
         optimizer.zero_grad(set_to_none=True)
-        update = add_gradients(model, batches, stream, params.samples_per_step, job.device)
+        update = add_gradients(model, batches, stream, samples, job.device)
         optimizer.step()
         micro_batches += update.batches
         now = time.monotonic()
@@ -54,6 +56,7 @@ def train(job: convoy.Job[Params]) -> None:
             **batches.metrics(),
             "tokens_per_second": update.weights / max(now - began, 1e-9),
             "micro_batches": micro_batches,
+            "samples_per_step": samples.reached,
         }
         began = now
         if step % params.held_out_every == 0 or step == params.steps:

@@ -48,8 +48,9 @@ class Params(BaseModel):
     groups are filled from the longest sample on, as the paper does.
     """
     samples_per_step: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """Minimum number of samples, over all ranks, in an optimizer step: the gradients of several batches are
-    added. 0: each batch is a step. With the same number, all kinds of batching learn the same from a step.
+    """Mean number of samples, over all ranks, in an optimizer step: the gradients of several batches are
+    added, and a step whose batches have more samples is followed by smaller ones. 0: each batch is a step.
+    All kinds of batching have the same mean, which must not be less than the samples of their batches.
     """
     samples: Annotated[int, Field(ge=1, le=100_000_000)] = 2400
     """Number of documents."""

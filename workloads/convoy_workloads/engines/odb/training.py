@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -115,14 +115,50 @@ class Update:
     """Mean loss of this rank's newest batch with samples."""
 
 
-def add_gradients(
-    model: nn.Module, batches: Batches, stream: Iterator[Any], samples: int, device: torch.device
-) -> Update:
-    """Add the gradients of batches until they have `samples` samples of all ranks, at least of one batch.
-    Afterwards the gradients are those of the mean loss over all tokens of the step.
+class StepSamples:
+    """The samples of optimizer steps, which are `mean` on average.
+
+    A step ends with a whole batch, so it can have more samples than it should. The next steps then have as
+    many fewer. Thus kinds of batching with batches of different sizes have equal samples per step.
     """
-    update = Update()
-    while not update.batches or update.samples < samples:
+
+    def __init__(self, mean: int) -> None:
+        """`mean`: samples of a step over all ranks. A step has at least one batch."""
+        self._mean = mean
+        self._steps = self._samples = 0
+
+    def start(self) -> None:
+        """Start a step."""
+        self._steps += 1
+
+    def add(self, samples: int) -> bool:
+        """Add the samples of a batch. Return True if the step ends with this batch."""
+        self._samples += samples
+        return self._samples >= self._mean * self._steps
+
+    @property
+    def reached(self) -> float:
+        """Mean samples of the steps so far."""
+        return self._samples / self._steps if self._steps else 0.0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the state between two steps."""
+        return {"steps": self._steps, "samples": self._samples}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Continue after the step of a state."""
+        self._steps, self._samples = int(saved["steps"]), int(saved["samples"])
+
+
+def add_gradients(
+    model: nn.Module, batches: Batches, stream: Iterator[Any], samples: StepSamples, device: torch.device
+) -> Update:
+    """Add the gradients of the batches of a step. Afterwards they are those of the mean loss over all tokens
+    of the step.
+    """
+    update, last = Update(), False
+    samples.start()
+    while not last:
         batch = next(stream)
         info = batches.info
         if info is None:
@@ -131,7 +167,7 @@ def add_gradients(
         update.samples += info.all_samples
         update.weights += info.all_weights
         update.own_tokens += info.weight
-        last = update.samples >= samples
+        last = samples.add(info.all_samples)
         alone = isinstance(model, DistributedDataParallel) and not last
         with model.no_sync() if alone else nullcontext():  # type: ignore[operator]
             loss = mean_loss(model, batch, device)
