@@ -87,7 +87,7 @@ def rearm(draft: Draft) -> None:
         close(draft, Reasons.TRACE_INTERRUPTED)
         return
     if current.incarnation:
-        _begin_again(draft, current)
+        _restart_recording(draft, current)
     world = _world(draft)
     current.incarnation = status.incarnation
     current.ranks = [rank for rank in record.order.ranks or range(world) if rank < world][:MAX_RANKS]
@@ -144,7 +144,7 @@ def _start(
     rearm(draft)
 
 
-def _begin_again(draft: Draft, current: TraceStatus) -> None:
+def _restart_recording(draft: Draft, current: TraceStatus) -> None:
     """Give the recording the next number for another attempt, whose files have other names."""
     record = draft.status.internal.trace
     record.recordings += 1
@@ -217,7 +217,7 @@ def _choose_steps(draft: Draft) -> None:
         return
     if total and current.state is TraceState.WAITING and total < (current.last_step or 0):
         # The ranks have an order for steps that will not come, so they need another one.
-        _begin_again(draft, current)
+        _restart_recording(draft, current)
         current.first_step = first
     if current.last_step is None:
         last = first + count - 1
@@ -241,7 +241,7 @@ def _choose_again(draft: Draft) -> None:
         close(draft, Reasons.TRACE_STEPS_PASSED, who="a rank", first=current.first_step)
         return
     record.attempt += 1
-    _begin_again(draft, current)
+    _restart_recording(draft, current)
     _choose_steps(draft)
 
 
