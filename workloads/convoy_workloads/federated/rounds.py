@@ -24,6 +24,7 @@ REASONS = (
     "unknown rank",
     "wrong shape",
     "no samples",
+    "too many samples",
     "not finite",
 )
 MAX_MESSAGES = 10_000
@@ -44,6 +45,10 @@ class Round:
     """Share of the clients that must send a usable message."""
     timeout: float = 60.0
     """Seconds that the server waits."""
+    samples: Mapping[str, int] | None = None
+    """Largest number of samples of each client, by name. Samples are weights, so without a limit one message
+    with a huge number decides every mean. None accepts any number.
+    """
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -55,6 +60,8 @@ class Round:
         for name, rank in self.clients.items():
             if rank not in self.levels.ranks:
                 raise ValueError(f"clients: {name!r} has rank {rank}, not one of {list(self.levels.ranks)}")
+        if self.samples is not None and (missing := sorted(self.clients.keys() - self.samples.keys())):
+            raise ValueError(f"samples: no limit for the client {missing[0]!r}")
         for name, (a, b) in self.shapes.items():
             if len(a) != self.levels.largest or b.shape[1:] != (len(a),):
                 raise ValueError(
@@ -129,6 +136,8 @@ def _judge(message: bytes, asked: Round) -> tuple[Update | None, str, str]:
         reason = "wrong shape"
     elif update.samples < 1:
         reason = "no samples"
+    elif asked.samples is not None and update.samples > asked.samples[update.client]:
+        reason = "too many samples"
     elif not all(bool(torch.isfinite(one).all()) for pair in update.factors.values() for one in pair):
         reason = "not finite"
     return (None if reason else update), update.client, reason

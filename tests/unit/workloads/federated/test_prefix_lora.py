@@ -245,7 +245,15 @@ def gather(messages: list[bytes], clients: dict[str, int], quorum: float = 0.6) 
         now[0] += 1.0
         return messages.pop(0) if messages else None
 
-    asked = Round(number=1, clients=clients, levels=LEVELS, shapes=SERVER, quorum=quorum, timeout=10.0)
+    asked = Round(
+        number=1,
+        clients=clients,
+        levels=LEVELS,
+        shapes=SERVER,
+        quorum=quorum,
+        timeout=10.0,
+        samples=dict.fromkeys(clients, 10),
+    )
     return collect(receive, asked, lambda: now[0])
 
 
@@ -258,18 +266,19 @@ def test_unusable_messages_are_counted_with_their_reason() -> None:
         "unknown rank": replace(random_update("grown", 4), rank=3),
         "wrong shape": replace(good, client="short", factors=prefix(good.factors, 3)),
         "no samples": replace(good, client="empty", samples=0),
+        "too many samples": replace(good, client="greedy", samples=11),
         "not finite": replace(
             random_update("nan", 4, seed=3),
             factors={**good.factors, "0": (torch.full((4, INPUTS), math.nan), good.factors["0"][1])},
         ),
     }
-    clients = dict.fromkeys(("good", "late", "grown", "short", "empty", "nan", "silent"), 4)
+    clients = dict.fromkeys(("good", "late", "grown", "short", "empty", "greedy", "nan", "silent"), 4)
     messages = [good.to_bytes(), b"noise", *(one.to_bytes() for one in bad.values())]
     outcome = gather(messages, clients, quorum=0.1)
     assert {reason for _, reason in outcome.quarantined} == set(REASONS)
     assert len(outcome.quarantined) == len(REASONS)
     assert [one.client for one in outcome.updates] == ["good"] and outcome.quorate
-    assert outcome.vanished == ["empty", "grown", "late", "nan", "short", "silent"]
+    assert outcome.vanished == ["empty", "greedy", "grown", "late", "nan", "short", "silent"]
 
 
 def test_a_client_with_another_rank_than_agreed_is_not_used() -> None:
@@ -291,6 +300,7 @@ def test_a_late_message_of_the_last_round_does_not_replace_the_one_of_this_round
         ({"clients": {"a": 3}}, "clients: 'a' has rank 3"),
         ({"quorum": 1.5}, "quorum: 1.5 is not from 0 to 1"),
         ({"timeout": 0.0}, "timeout: 0.0 is not positive"),
+        ({"samples": {"b": 10}}, "samples: no limit for the client 'a'"),
         ({"shapes": prefix(SERVER, 4)}, "shapes: 0 has shapes"),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from convoy_workloads.study.equivalence import equivalence
+from convoy_workloads.study.equivalence import equivalence, not_worse
 from convoy_workloads.study.paired_runs import paired_gain, run_paired
 
 
@@ -51,3 +51,12 @@ def test_at_the_margin_equivalence_is_found_as_seldom_as_alpha_says() -> None:
     assert found / 300 < 0.09
     inside = sum(equivalence(random.normal(0.0, 0.3, 8).tolist(), 1.0).equivalent for _ in range(50))
     assert inside == 50
+
+
+def test_what_is_not_worse_may_be_better() -> None:
+    gains = [0.5, 0.4, 0.6, 0.5, 0.3]
+    assert not_worse(gains, 0.01) == pytest.approx(1 / 32)
+    assert not equivalence(gains, 0.01).equivalent
+    assert not_worse([-one for one in gains], 0.01) == 1
+    with pytest.raises(ValueError, match="margin"):
+        not_worse(gains, 0.0)

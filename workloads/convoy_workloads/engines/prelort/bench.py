@@ -11,25 +11,33 @@ from convoy_workloads.bench.arms import Arm, Arms, function
 from convoy_workloads.bench.comparison import Bench, Equality, Measure
 from convoy_workloads.engines.prelort import ENGINE, comparison
 
-DIGITS: dict[str, Any] = {"steps": 25, "local_steps": 14}
+DIGITS: dict[str, Any] = {"steps": 25}
+"""Parameters of the digits. All others are the engine's defaults."""
 
 
 def arms(options: Mapping[str, Any]) -> Arms:
     """Return the arms: PreLort, the baselines, and zero-padding again as the negative control."""
 
-    def arm(name: str, rule: str, nested: bool = False) -> Arm:
+    def arm(name: str, rule: str, nested: bool = False, equal_passes: bool = False) -> Arm:
         params = {**options["params"], "aggregation": rule, "nested": nested}
-        return function(name, comparison.mean_scores, {"params": params, "seeds": options["seeds"]})
+        given = {"params": params, "seeds": options["seeds"], "equal_passes": equal_passes}
+        return function(name, comparison.mean_scores, given)
 
     return Arms(
         arm("prelort", "segment", nested=True),
-        (arm("zero-padding", "zeropad"), arm("replication", "replicate"), arm("truncation", "truncate")),
+        (
+            arm("zero-padding", "zeropad"),
+            arm("zero-padding, equal passes", "zeropad", equal_passes=True),
+            arm("replication", "replicate"),
+            arm("truncation", "truncate"),
+            arm("mean of products, SVD", "product"),
+        ),
         arm("zero-padding again", "zeropad"),
     )
 
 
 def measures(options: Mapping[str, Any]) -> list[Measure]:
-    """Return the measures: accuracy with the largest and the smallest rank."""
+    """Return the measures: accuracy with the largest and the smallest rank, and processor time."""
     ranks = options["params"].get("ranks", [2, 4, 8, 16])
 
     def measure(rank: int, which: str) -> Measure:
@@ -41,7 +49,10 @@ def measures(options: Mapping[str, Any]) -> list[Measure]:
             target=1.0,
         )
 
-    return [measure(ranks[-1], "largest"), measure(ranks[0], "smallest")]
+    work = Measure(
+        name=comparison.PROCESSOR, unit="seconds", value_of=lambda trial: trial.result[comparison.PROCESSOR]
+    )
+    return [measure(ranks[-1], "largest"), measure(ranks[0], "smallest"), work]
 
 
 BENCH = Bench(

@@ -73,12 +73,19 @@ class Federation:
         base: nn.Module,
         clock: Callable[[], float] = time.monotonic,
         server: Callable[..., Factors] | None = None,
+        equal_passes: bool = False,
     ) -> None:
-        """`server`: a rule of levels, adapters and updates, instead of that of the parameters."""
+        """`server`: a rule of levels, adapters and updates, instead of that of the parameters.
+        `equal_passes`: clients without nesting run as many more steps as nested ones run more passes in a
+        step, so that comparisons are at equal work.
+        """
         self._server = server or partial(aggregate, params.aggregation)
         self._params = params
         self._task = task
         self._clock = clock
+        self._equal_passes = equal_passes
+        self.passes = 0
+        """Forward and backward passes of all clients so far."""
         self.levels = Levels(tuple(params.ranks))
         self._players = {rank: self._player(base, rank) for rank in params.ranks}
         self.adapter = GlobalAdapter(self._players[self.levels.largest].adapter.factors())
@@ -108,7 +115,9 @@ class Federation:
         player = self._players[rank]
         player.adapter.load(prefix(self.adapter.factors, rank))
         optimizer = torch.optim.Adam(player.adapter.parameters(), lr=params.lr)
-        for step in range(params.local_steps):
+        levels = sum(one <= rank for one in self.levels.ranks)
+        more = levels if self._equal_passes and not params.nested else 1
+        for step in range(params.local_steps * more):
             if self._clock() > deadline:
                 return None
             batch = task.batch(client, number, step, params.batch)
@@ -117,6 +126,7 @@ class Federation:
                 return loss_of(player.model, batch)
 
             value = player.adapter.nested(loss) if params.nested else loss()
+            self.passes += levels if params.nested else 1
             optimizer.zero_grad(set_to_none=True)
             value.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -135,6 +145,9 @@ class Federation:
             shapes=self.adapter.factors,
             quorum=self._params.quorum,
             timeout=math.inf,  # All messages are there: the clients have kept the time themselves.
+            samples={
+                name_of(client): self._task.samples(client) for client in range(len(self._params.clients))
+            },
         )
         outcome = collect(lambda _: None if queue.empty() else queue.get(), asked)
         if outcome.quorate:
