@@ -39,6 +39,11 @@ DEADLINE_SECONDS = 3600.0
 PROCESSOR = Measure(
     name="processor time", unit="seconds", value_of=lambda trial: trial.result["processor_seconds"]
 )
+STEP = Measure(
+    name="processor time of a step",
+    unit="seconds",
+    value_of=lambda trial: trial.result["processor_seconds"] / trial.result["steps"],
+)
 WALL = Measure(name="wall time", unit="seconds", value_of=lambda trial: trial.result["seconds"])
 
 

@@ -16,6 +16,7 @@ from convoy_workloads.engines.odb.row_arms import (
     LONG,
     PACKAGE,
     PROCESSOR,
+    STEP,
     TARGET_LOSS,
     WALL,
     epoch_arms,
@@ -55,6 +56,7 @@ def add_equal_loss(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> Non
                 ("processor time", "seconds", PROCESSOR.value_of(one)),
                 ("wall time", "seconds", WALL.value_of(one)),
                 ("optimizer steps", "", steps),
+                (STEP.name, STEP.unit, STEP.value_of(one)),
                 ("samples", "", samples),
                 ("samples per optimizer step", "", samples / steps),
                 ("held-out loss at the end", "nats", one.result["loss"]),
@@ -65,7 +67,7 @@ def add_equal_loss(found: Figures, trials: Mapping[str, Sequence[Trial]]) -> Non
     name = f"equality: {title}: largest relative difference from {mean} samples per step"
     differences = [abs(one.result["count"] / one.result["steps"] / mean - 1) for one in every]
     found.add(Metric(name, "ratio", 0.05, spread=f"{len(every)} runs"), max(differences))
-    for quantity, target in ((PROCESSOR, 1.5), (WALL, None)):
+    for quantity, target in ((PROCESSOR, 1.5), (STEP, None), (WALL, None)):
         name = f"{title}: {quantity.name}, times better than {FIXED}"
         epoch_rows.add_ratio(found, name, (quantity, trials[ONLINE], trials[FIXED]), target)
 
