@@ -17,7 +17,7 @@ from convoy_workloads.engines.adaptiveload import ENGINE
 RANKS = 2
 DEALT, EQUAL = "adaptiveload", "equal-token batches"
 FULL: dict[str, Any] = {
-    "samples": 700,
+    "samples": 420,
     "buckets": [128, 128, 128, 128, 512, 512, 2048],
     "memory_tokens": 6144,
     "layers": 1,
