@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+from tests.ports import free_port
 
-from ..ports import free_port
 from .conftest import Agent, Launcher
 
 COMMAND = ["python", "-m", "convoy_workloads.engines.activator.engine"]
