@@ -15,7 +15,8 @@ for batch in batches:
 This module needs torch and numpy. `import convoy` alone does not.
 """
 
-from convoy_workloads.data.adaptive_buckets import AdaptiveBuckets, BucketInfo, BucketOptions
+from convoy_workloads.data.adaptive_buckets import AdaptiveBuckets, BucketInfo
+from convoy_workloads.data.bucket_options import BucketOptions
 from convoy_workloads.data.bucket_table import BucketError, BucketTable
 from convoy_workloads.data.intake import Quarantined, SampleError, SampleFunctions
 from convoy_workloads.data.online_batches import BatchInfo, OnlineBatches

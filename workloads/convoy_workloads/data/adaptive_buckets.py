@@ -6,7 +6,6 @@ tensors.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,20 +13,15 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any
 
-from convoy_workloads.data.agreement import check_agreement, selection_of
-from convoy_workloads.data.bucket_table import (
-    BucketError,
-    BucketTable,
-    Rule,
-    exponent_of,
-    fit_model,
-    make_table,
-)
-from convoy_workloads.data.choices import unknown_choice
-from convoy_workloads.data.dealing import Dealing, DealtBatch, Step, deal, form_batches
+from convoy_workloads.data.agreement import check_agreement, check_faults, selection_of
+from convoy_workloads.data.bucket_options import BucketOptions
+from convoy_workloads.data.bucket_table import BucketTable, exponent_of
+from convoy_workloads.data.dealing import DealtBatch, Step, deal, form_batches
 from convoy_workloads.data.epoch_order import epoch_order
 from convoy_workloads.data.exchange import Exchange
 from convoy_workloads.data.padding import pad_batch
+from convoy_workloads.data.saved_state import check_count, state_of, state_text
+from convoy_workloads.data.shared_table import decide, first_table, model_numbers, model_of
 from convoy_workloads.packing.step_cost import (
     CostModel,
     LinearQuadratic,
@@ -37,52 +31,6 @@ from convoy_workloads.packing.step_cost import (
     mape,
 )
 from convoy_workloads.runtime.errors import DataError
-
-NANO = 10**9
-TOLERANCE = 0.15
-"""Mean relative error of the model above which it is fitted again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BucketOptions:
-    """The options of `AdaptiveBuckets`. They must be the same on all ranks."""
-
-    memory_tokens: int
-    """Maximum tokens of a batch."""
-    rule: Rule = "measured"
-    """`measured`: cost by the fitted time of a step. `paper`: by B S^p. `equal_tokens`: memory alone."""
-    compute: float | None = None
-    """Maximum cost of a batch: in seconds for `measured`, in units of S^p for `paper`. None: the cost of one
-    sample of the longest bucket.
-    """
-    exponent: float | None = None
-    """Exponent p of the rule `paper`. None: fitted."""
-    dealing: Dealing = "window_sorted"
-    """`window_sorted`: the ranks of a step get batches of like cost. `none`: at random."""
-    window: int = 512
-    """Samples of a window. The table may change between windows only."""
-    refit_steps: int = 200
-    """Minimum steps between two fits of the cost; 0: the first table stays."""
-    shuffle: bool = True
-    seed: int = 0
-    timeout_seconds: float = 300.0
-    """Seconds that a rank may need for an exchange."""
-
-    def __post_init__(self) -> None:
-        for name, known in {"rule": Rule, "dealing": Dealing}.items():
-            if problem := unknown_choice(name, getattr(self, name), known):
-                raise BucketError(problem)
-        for name in ("memory_tokens", "window"):
-            if getattr(self, name) < 1:
-                raise BucketError(f"{name}: {getattr(self, name)} is less than 1")
-        if self.refit_steps < 0:
-            raise BucketError(f"refit_steps: {self.refit_steps} is negative")
-        if not self.timeout_seconds > 0:
-            raise BucketError(f"timeout_seconds: {self.timeout_seconds} is not positive")
-        if self.compute is not None and self.compute <= 0:
-            raise BucketError(f"compute: {self.compute} is not positive")
-        if self.exponent is not None and not 1 <= self.exponent <= 3:
-            raise BucketError(f"exponent: {self.exponent} is not from 1 to 3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +75,8 @@ class AdaptiveBuckets:
 
     - Every sample of an epoch is used once, so long samples are not used less often.
     - All ranks have the same table. Rank 0 decides it, from the timings of all ranks.
+    - If a sample cannot be read or collated, its rank raises the error and all others raise PeerLost, before
+      the step. For this the ranks exchange a number in each step.
     - `state_dict` is a position in the middle of a window, with the table and the model. With another number
       of ranks, the rest of the window's samples are dealt anew.
     """
@@ -138,9 +88,12 @@ class AdaptiveBuckets:
         options: BucketOptions,
         collate: Callable[[list[Any]], Any] = pad_batch,
         group: Any = None,
+        length: Callable[[Any], int] | None = None,
     ) -> None:
         """`bucket_of`: tokens of a sample, by its number; known without reading the sample. `group`: the
-        ranks that share the data, if they are not all ranks; a group with gloo.
+        ranks that share the data, if they are not all ranks; a group with gloo. `length`: tokens of a sample
+        that was read. With it, a sample that is larger than its bucket is a DataError, because its batch may
+        exceed the memory. Without it, nothing compares a sample with `bucket_of`.
 
         Raises TypeError for data without numbered samples, DataError for a dataset without samples, or if the
         ranks pass different datasets or options, BucketError if no batch fits the longest bucket.
@@ -150,7 +103,7 @@ class AdaptiveBuckets:
             raise TypeError(
                 f"{type(dataset).__name__} has no numbered samples: it needs __len__ and __getitem__"
             )
-        self._dataset, self._collate = dataset, collate
+        self._dataset, self._collate, self._length = dataset, collate, length
         self._buckets = [index(bucket_of(number)) for number in range(len(dataset))]
         self._kinds = sorted(set(self._buckets))
         self._exchange = Exchange(options.timeout_seconds, group)
@@ -164,8 +117,7 @@ class AdaptiveBuckets:
         if not self._buckets:
             raise DataError("the dataset has no samples")
         self._timings = RunningTimings()
-        self._model = fit_model(options.rule, [], options.exponent)
-        self.table = make_table(self._kinds, options.memory_tokens, self._model, self._limit())
+        self._model, self.table = first_table(self._kinds, options)
         """The batch size of each bucket."""
         self.info: BucketInfo | None = None
         """Description of the newest batch."""
@@ -220,13 +172,6 @@ class AdaptiveBuckets:
         fixed = isinstance(self._model, PowerLaw) and self._model.scale == 1.0
         return 0.0 if self._model is None or fixed else mape(self._model, self._timings.timings())
 
-    def _limit(self) -> float | None:
-        """Return the compute limit in the unit of the model."""
-        limit = self.options.compute
-        if limit is not None and isinstance(self._model, PowerLaw):
-            return limit * self._model.scale
-        return limit
-
     def _refit(self) -> None:
         """Fit the cost again if it is time. All ranks come here at the same step."""
         if self.options.refit_steps and self._steps_since_fit >= self.options.refit_steps:
@@ -234,26 +179,11 @@ class AdaptiveBuckets:
             self._decide()
 
     def _decide(self) -> None:
-        """Gather the timings of all ranks, and use the table that rank 0 makes from them."""
+        """Use the table that rank 0 makes from the timings of all ranks."""
         own = self._timings.timings()
-        counts = self._exchange.gather([len(own)])
-        width = max(count for (count,) in counts)
-        rows = [(one.batch, one.tokens, round(one.seconds * NANO)) for one in own]
-        rows += [(0, 0, 0)] * (width - len(rows))
-        gathered = self._exchange.gather([value for row in rows for value in row])
-        everything = [
-            Timing(numbers[at], numbers[at + 1], numbers[at + 2] / NANO)
-            for numbers in gathered
-            for at in range(0, len(numbers), 3)
-            if numbers[at]
-        ]
-        model = fit_model(self.options.rule, everything, self.options.exponent)
-        if model is not None and (self._model is None or mape(self._model, everything) > TOLERANCE):
-            self._model = model
-        made = make_table(self._kinds, self.options.memory_tokens, self._model, self._limit())
-        version = self.table.version + (made.sizes != self.table.sizes)
-        numbers = self._exchange.gather(BucketTable(version, made.sizes).numbers())
-        self.table = BucketTable.from_numbers(numbers[0], self._kinds)
+        self._model, self.table = decide(
+            self._exchange, own, self.options, self._model, self.table, self.rank
+        )
 
     def _deal_window(self) -> None:
         at = self._position
@@ -280,14 +210,29 @@ class AdaptiveBuckets:
         total = sum(len(one.samples) for one in step)
         scale = len(mine.samples) * self.world / total
         self.info = BucketInfo(mine.tokens, mine.samples, total, scale, self.table.version)
-        return self._collate([self._dataset[one] for one in mine.samples or (self._filler(mine),)])
+        batch, fault = None, None
+        try:
+            # A filler is a batch of one sample of its bucket.
+            numbers = mine.samples or (self._buckets.index(mine.tokens),)
+            batch = self._collate([self._read(one, mine.tokens) for one in numbers])
+        except Exception as error:
+            fault = error
+        # Otherwise a rank whose sample cannot be read would leave the others waiting for its gradients.
+        check_faults(self._exchange, fault)
+        return batch
 
-    def _filler(self, batch: DealtBatch) -> int:
-        return self._buckets.index(batch.tokens)
+    def _read(self, number: int, tokens: int) -> Any:
+        sample = self._dataset[number]
+        if self._length is not None and (found := self._length(sample)) > tokens:
+            raise DataError(
+                f"sample {number} has {found} tokens, but bucket_of says {tokens}: its batch could exceed "
+                f"memory_tokens={self.options.memory_tokens}"
+            )
+        return sample
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the newest batch, the table, and the model with its timings, as text."""
-        at, model = self._position, self._model
+        at = self._position
         state: dict[str, Any] = {
             "world": self.world,
             "count": len(self._buckets),
@@ -299,34 +244,22 @@ class AdaptiveBuckets:
             "table": self.table.numbers(),
             "since_fit": self._steps_since_fit,
             "timings": [(one.batch, one.tokens, one.seconds) for one in self._timings.timings()],
-            "power": (model.scale, model.exponent) if isinstance(model, PowerLaw) else None,
-            "mixed": (
-                (model.linear, model.quadratic, model.fixed) if isinstance(model, LinearQuadratic) else None
-            ),
+            "model": model_numbers(self._model),
         }
-        return {"state": json.dumps(state)}
+        return state_text(state)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue from a position that this or another number of ranks has saved.
 
         Raises DataError if the dataset has another number of samples or other buckets.
         """
-        try:
-            state = json.loads(saved["state"])
-            if not isinstance(state["kinds"], list):
-                raise TypeError("kinds")
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"the state is not one of AdaptiveBuckets: {error!r}") from error
+        state = state_of(saved, "AdaptiveBuckets", listed="kinds")
         if state["kinds"] != self._kinds:
             raise DataError(
                 f"the checkpoint is of a dataset with the buckets {state['kinds']}, but this one has "
                 f"{self._kinds}"
             )
-        if state["count"] != len(self._buckets):
-            raise DataError(
-                f"the checkpoint is of a dataset with {state['count']} samples, but this one has "
-                f"{len(self._buckets)}"
-            )
+        check_count(state, len(self._buckets))
         at = _Position(state["epoch"], state["read"], list(state["left"]))
         at.steps = [
             tuple(DealtBatch(tokens, tuple(samples)) for tokens, samples in step) for step in state["steps"]
@@ -340,7 +273,4 @@ class AdaptiveBuckets:
         self._timings = RunningTimings()
         for timing in state["timings"]:
             self._timings.add(Timing(*timing))
-        if state["power"] is not None:
-            self._model = PowerLaw(*state["power"])
-        elif state["mixed"] is not None:
-            self._model = LinearQuadratic(*state["mixed"])
+        self._model = model_of(state["model"])

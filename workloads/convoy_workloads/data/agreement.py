@@ -1,4 +1,4 @@
-"""The check that all ranks create a loader with the same dataset and options.
+"""The checks that all ranks create a loader with the same dataset and options, and that no rank has failed.
 
 Each rank computes its share from the whole dataset. Ranks that pass shards of their own, or other options,
 would use some samples twice and others never, without an error.
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import Subset
 
-from convoy_workloads.runtime.errors import DataError
+from convoy_workloads.runtime.errors import DataError, PeerLost
 
 MAY_DIFFER = frozenset({"workers", "timeout_seconds"})
 """Options that each rank may choose."""
@@ -50,3 +50,18 @@ def check_agreement(exchange: Gathers, options: Any, further: Mapping[str, Any])
                     f"{name}: rank {rank} has another value than rank 0; this rank has {shown}. All ranks "
                     "pass the whole dataset and equal options, and the loader gives each its share"
                 )
+
+
+def raise_faults(failed: Sequence[int], fault: Exception | None) -> None:
+    """Raise an error on all ranks if one has failed: `fault` on its rank, PeerLost on the others. `failed`:
+    for each rank, 1 if it has.
+    """
+    if fault is not None:
+        raise fault
+    if ranks := [str(rank) for rank, one in enumerate(failed) if one]:
+        raise PeerLost(f"the loader of rank {', '.join(ranks)} failed")
+
+
+def check_faults(exchange: Gathers, fault: Exception | None) -> None:
+    """Raise an error on all ranks if one of them passes a fault. All ranks call it at the same step."""
+    raise_faults([row[0] for row in exchange.gather([int(fault is not None)])], fault)

@@ -275,14 +275,15 @@ class Alignment:
         changed since the steps were planned.
         """
         found: list[int] = []
-        for step, weight in zip(*self._own_steps(), strict=True):
+        for step, weight in zip(*self.own_steps(), strict=True):
             parts = [self._planned[one] for one in step]
             padded = len(parts) * max((length for length, _ in parts), default=0)
             if padded > self.settings.budget or sum(one for _, one in parts) != weight:
                 found += step
         return found
 
-    def _own_steps(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    def own_steps(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+        """Return the samples and the weights of this rank's planned steps."""
         if not self._plans:
             return (), ()
         mine = self._plans[self._rank]

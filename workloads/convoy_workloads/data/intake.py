@@ -13,6 +13,7 @@ import torch
 from convoy_workloads.data.padding import IGNORED
 
 OverlongPolicy = Literal["truncate", "reject"]
+Reason = Literal["empty", "over-long", "no loss terms"]
 
 
 class SampleError(TypeError):
@@ -24,7 +25,7 @@ class Quarantined:
     """A sample that is not used, and the reason."""
 
     sample: int
-    reason: Literal["empty", "over-long", "no loss terms"]
+    reason: Reason
     length: int
 
 

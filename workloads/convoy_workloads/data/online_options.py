@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convoy_workloads.data.alignment_messages import AlignmentSettings, Mode
-from convoy_workloads.data.choices import unknown_choice
+from convoy_workloads.data.choices import no_integer, no_number, raise_first, unknown_choice
 from convoy_workloads.data.intake import OverlongPolicy
 from convoy_workloads.data.loss_scale import LossScaling
 
@@ -50,13 +50,15 @@ class OnlineOptions:
 
     def __post_init__(self) -> None:
         choices = {"mode": Mode, "overlong": OverlongPolicy, "loss_scaling": LossScaling}
-        for name, known in choices.items():
-            if problem := unknown_choice(name, getattr(self, name), known):
-                raise ValueError(problem)
+        whole = ["tokens", "window", "shortest", "slots", "warmup_rounds", "workers", "seed"]
+        whole += [one for one in ("longest", "overhead", "sample_quota") if getattr(self, one) is not None]
+        problems = [unknown_choice(name, getattr(self, name), known) for name, known in choices.items()]
+        problems += [no_integer(name, getattr(self, name)) for name in whole]
+        raise_first([*problems, no_number("timeout_seconds", self.timeout_seconds)], ValueError)
         for name in ("tokens", "window", "shortest"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is less than 1")
-        for name in ("slots", "warmup_rounds", "workers"):
+        for name in ("slots", "warmup_rounds", "workers", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
         if self.overhead is not None and self.overhead < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,9 @@ from torch.utils.data import (
     SequentialSampler,
     default_collate,
 )
+
+PREFETCHED = 2
+"""The prefetch_factor of a DataLoader whose user has given none."""
 
 
 class LoaderError(RuntimeError):
@@ -34,6 +37,8 @@ class Source:
     """Seconds that a worker may need for a sample."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the DataLoader."""
+    pin_memory: bool = False
+    """True to copy the batches to page-locked memory."""
 
     @property
     def count(self) -> int:
@@ -53,7 +58,7 @@ class Source:
         settings: dict[str, Any] = {"generator": torch.Generator().manual_seed(seed), **self.settings}
         if self.workers:
             settings["timeout"] = self.timeout_seconds
-            settings["prefetch_factor"] = max(2, -(-ahead // self.workers))
+            settings.setdefault("prefetch_factor", max(2, -(-ahead // self.workers)))
         loader: DataLoader[Any] = DataLoader(
             self.dataset,
             batch_size=None,
@@ -89,11 +94,28 @@ def _loader_fault(error: RuntimeError) -> str | None:
     return None
 
 
+def pinned(batch: Any) -> Any:
+    """Return a batch in page-locked memory, from which a copy to an accelerator needs no wait. Without an
+    accelerator, return it unchanged, as a DataLoader does.
+    """
+    return _pin(batch) if torch.accelerator.is_available() else batch
+
+
+def _pin(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {name: _pin(one) for name, one in part.items()}
+    if isinstance(part, list | tuple):
+        listed = [_pin(one) for one in part]
+        return type(part)(*listed) if hasattr(part, "_fields") else type(part)(listed)
+    return part.pin_memory() if hasattr(part, "pin_memory") else part
+
+
 def source_of(data: Any, workers: int, timeout_seconds: float) -> tuple[Source, bool | None, Any]:
     """Return the source of a dataset or of a DataLoader, whether the DataLoader shuffles, and its
     collate_fn. The last two are None for a dataset.
 
-    Raises TypeError for data without numbered samples, and for a DataLoader with a sampler of its own.
+    Raises TypeError for data without numbered samples, and for a DataLoader with a sampler of its own;
+    ValueError for settings of a DataLoader that cannot be kept.
     """
     if not isinstance(data, DataLoader):
         if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
@@ -108,14 +130,29 @@ def source_of(data: Any, workers: int, timeout_seconds: float) -> tuple[Source, 
     if batched is not None and type(batched) is not BatchSampler:
         raise TypeError("a DataLoader with a batch_sampler of its own is not supported: pass the dataset")
     shuffle = _shuffles(data.sampler if batched is None else batched.sampler, plain.count)
+    if data.drop_last or (batched is not None and batched.drop_last):
+        raise ValueError(
+            "drop_last: every sample of an epoch is used once, and all ranks take the same number of steps: "
+            "pass a DataLoader without drop_last"
+        )
+    if data.persistent_workers:
+        raise ValueError(
+            "persistent_workers: the workers start anew in each epoch, because they get its order: pass a "
+            "DataLoader without persistent_workers"
+        )
     settings: dict[str, Any] = {"worker_init_fn": data.worker_init_fn}
     if data.generator is not None:
         settings["generator"] = data.generator
     if data.num_workers:
         settings["multiprocessing_context"] = data.multiprocessing_context
+        if data.prefetch_factor not in (None, PREFETCHED):
+            # The user counts batches, but the workers of a Source read single samples.
+            size = data.batch_size if batched is None else batched.batch_size
+            settings["prefetch_factor"] = data.prefetch_factor * (size or 1)
     own = (data.batch_size is not None or batched is not None) and data.collate_fn is not default_collate
     collate = data.collate_fn if own else None
-    return Source(plain.dataset, plain.workers, plain.timeout_seconds, settings), shuffle, collate
+    source = Source(plain.dataset, plain.workers, plain.timeout_seconds, settings, data.pin_memory)
+    return source, shuffle, collate
 
 
 def _shuffles(sampler: Any, count: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any
 
@@ -176,6 +177,8 @@ def test_another_number_of_ranks_uses_the_rest_of_the_samples_once() -> None:
     [
         ({"memory_tokens": 31}, "memory_tokens: no batch fits a sample of 32 tokens"),
         ({"memory_tokens": 0}, "memory_tokens: 0 is less than 1"),
+        ({"memory_tokens": "64k"}, "memory_tokens: '64k' is not a whole number"),
+        ({"memory_tokens": 64, "compute": float("inf")}, "compute: inf is not a finite number"),
         ({"memory_tokens": 64, "exponent": 0.5}, "exponent: 0.5 is not from 1 to 3"),
         ({"memory_tokens": 64, "compute": -1.0}, "compute: -1.0 is not positive"),
         ({"memory_tokens": 64, "refit_steps": -1}, "refit_steps: -1 is negative"),
@@ -213,3 +216,23 @@ def test_ranks_that_record_nothing_decide_at_the_same_step() -> None:
 
     versions = run_ranks(2, rank_main)
     assert len(set(versions)) == 1 and versions[0] != 0
+
+
+def test_ranks_sort_by_the_model_of_rank_0_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank whose own fit differs would deal other batches."""
+    here = threading.local()
+
+    def fitted(*_: Any) -> LinearQuadratic:
+        return LinearQuadratic(0.1 + here.rank, 1 / 3, 1e-300)
+
+    monkeypatch.setattr("convoy_workloads.data.shared_table.fit_model", fitted)
+
+    def rank_main(rank: int, _meeting: Meeting) -> Any:
+        here.rank = rank
+        batches = loader(97)
+        batches.profile([])
+        again = loader(97)
+        again.load_state_dict(batches.state_dict())
+        return batches._model, again._model
+
+    assert run_ranks(2, rank_main) == [(LinearQuadratic(0.1, 1 / 3, 1e-300),) * 2] * 2

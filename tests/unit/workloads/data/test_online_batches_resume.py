@@ -77,6 +77,31 @@ def test_other_numbers_of_ranks_use_the_rest_of_the_samples_once(
     assert {one[2]["quarantined_total"] for one in ranks} == {COUNT - len(used)}
 
 
+def test_the_quarantine_is_complete_and_nothing_left_out_after_other_numbers_of_ranks() -> None:
+    states: list[Any] | None = None
+    for world, stop in ((2, 3), (1, 2), (3, 1), (3, 2)):
+
+        def rank_main(rank: int, _meeting: Meeting, stop: int = stop, states: Any = states) -> Any:
+            batches = OnlineBatches(Texts(with_gaps()), OPTIONS)
+            if states is not None:
+                batches.load_state_dict(states[rank if len(states) == batches.world else 0])
+            for _ in zip(range(stop), batches, strict=False):
+                pass
+            return batches.state_dict()
+
+        states = run_ranks(world, rank_main)
+
+    def last(rank: int, _meeting: Meeting) -> Any:
+        batches = OnlineBatches(Texts(with_gaps()), OPTIONS)
+        batches.load_state_dict(states[0] if states else {})
+        for _ in batches:
+            pass
+        return batches.left_out, sorted(one.sample for one in batches.quarantined)
+
+    empty = [number for number, length in enumerate(with_gaps()) if not length]
+    assert len(empty) > 2 and run_ranks(2, last) == [(0, empty)] * 2
+
+
 def test_samples_with_other_lengths_after_a_restart_are_a_data_error() -> None:
     ranks: Any = run_ranks(2, run_steps(1, None))
     data = Texts([length and length + 1 for length in with_gaps()])

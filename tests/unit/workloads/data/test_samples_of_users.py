@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 from convoy.data import AdaptiveBuckets, BucketOptions, OnlineBatches, OnlineOptions, SampleFunctions
 from convoy_workloads.data.intake import Quarantined, SampleError, length_of, loss_terms
 from convoy_workloads.data.loss_scale import scale_outputs
+from convoy_workloads.data.sample_stream import source_of
 from convoy_workloads.runtime.errors import DataError
 
 
@@ -52,6 +53,51 @@ def test_a_plain_batch_sampler_keeps_its_order_and_the_collate_function() -> Non
         assert all(isinstance(batch, int) for batch in batches)
         orders.append(list(DATA.read))
     assert orders[0] != orders[1] == sorted(orders[0])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch_size": 2, "drop_last": True},
+        {"batch_sampler": BatchSampler(SequentialSampler(DATA), 2, True)},
+        {"num_workers": 1, "persistent_workers": True},
+    ],
+)
+def test_settings_of_a_data_loader_that_cannot_be_kept_are_an_error(settings: dict[str, Any]) -> None:
+    name = "persistent_workers" if "num_workers" in settings else "drop_last"
+    with pytest.raises(ValueError, match=f"{name}: .*: pass a DataLoader without {name}"):
+        OnlineBatches(DataLoader(DATA, **settings), OPTIONS)
+
+
+def test_workers_read_as_far_ahead_as_the_data_loader_says() -> None:
+    loader = DataLoader(DATA, batch_size=4, num_workers=2, prefetch_factor=3)
+    source, _, _ = source_of(loader, 0, 1.0)
+    assert source.settings["prefetch_factor"] == 12
+    assert "prefetch_factor" not in source_of(DataLoader(DATA, num_workers=2), 0, 1.0)[0].settings
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Page:
+    """A part of a batch that says whether it is in page-locked memory."""
+
+    pinned = False
+
+    def pin_memory(self) -> Page:
+        found = Page()
+        found.pinned = True
+        return found
+
+
+def test_batches_of_a_data_loader_with_pin_memory_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = DataLoader(DATA, collate_fn=lambda _: {"ids": [Pair(Page(), "text")]}, pin_memory=True)
+    for present in (True, False):
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda present=present: present)
+        (pair,) = next(iter(OnlineBatches(loader, OPTIONS)))["ids"]
+        assert isinstance(pair, Pair) and pair.first.pinned is present and pair.second == "text"
 
 
 class Reads:
