@@ -70,6 +70,11 @@ def naive_replay(trace: Trace) -> Replay:
     return _replay(trace, lambda node: float(node.duration_micros + number_of(node, "wait_us")))
 
 
+def has_times(trace: Trace) -> bool:
+    """Return True if the trace has recorded times. Synthetic traces have durations, and start nowhere."""
+    return any(node.start_time_micros for node in trace.nodes)
+
+
 def measured_span(trace: Trace) -> int:
     """Return the recorded microseconds from the first start to the last end."""
     if not trace.nodes:

@@ -13,10 +13,16 @@ from tests.unit.workloads.traces.test_recorded import conversion
 from convoy_workloads.traces.attributes import set_attributes
 from convoy_workloads.traces.findings import InvalidTrace
 from convoy_workloads.traces.predict.buckets import with_buckets
-from convoy_workloads.traces.predict.calibration import calibrate
+from convoy_workloads.traces.predict.calibration import Calibration, calibrate
+from convoy_workloads.traces.predict.fit_warnings import FitCode, fit_warnings
 from convoy_workloads.traces.predict.job import Transfer, job_of
 from convoy_workloads.traces.predict.links import Links, ends
-from convoy_workloads.traces.predict.predict import at_speed, predicted_step_us, recorded_step_us
+from convoy_workloads.traces.predict.predict import (
+    at_speed,
+    predicted_change_us,
+    predicted_step_us,
+    recorded_step_us,
+)
 from convoy_workloads.traces.predict.sharing import Sharing
 from convoy_workloads.traces.predict.together import replay_together
 from convoy_workloads.traces.replay import replay
@@ -310,6 +316,33 @@ def test_buckets_are_those_that_ddp_would_make(
             sorted(each.end for each in played if is_communication(each.node)) for played in spans
         ]
         assert communications[0] == pytest.approx(communications[1])
+
+
+@pytest.mark.parametrize(("cap", "same"), [(4000, True), (10**9, True), (500, False)])
+def test_the_recorded_buckets_change_nothing(cap: int, same: bool) -> None:
+    one = backward((100, 200, 300, 400), (4,))
+    assert (with_buckets(one, cap) is one) is same
+    job, links = job_of([one, Trace(one.nodes, rank=1)]), Links(900, 0.01)
+    assert (predicted_change_us(job, links, bucket_bytes=cap) == recorded_step_us(job)) is same
+    assert predicted_change_us(job, links, 0.5, bucket_bytes=cap) > recorded_step_us(job)
+
+
+@pytest.mark.parametrize(
+    ("transfers", "sizes", "error", "modelled", "codes"),
+    [
+        (10, 2, 0.25, 125, []),
+        (10, 2, 0.26, 100, [FitCode.FIT_ERROR]),
+        (10, 2, 0, 126, [FitCode.STEP_ERROR]),
+        (10, 2, 0, 74, [FitCode.STEP_ERROR]),
+        (9, 2, 0, 100, [FitCode.FEW_COMMUNICATIONS]),
+        (10, 1, 0, 100, [FitCode.ONE_SIZE]),
+    ],
+)
+def test_warnings_of_a_fit(
+    transfers: int, sizes: int, error: float, modelled: float, codes: list[FitCode]
+) -> None:
+    calibration = Calibration(Links(1, 1), transfers, sizes, error)
+    assert [one.code for one in fit_warnings(calibration, 100, modelled)] == codes
 
 
 def test_buckets_of_a_recorded_training() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from convoy.cli.cluster import Failure
-from convoy.cli.trace.files import MAX_FILES, Gzip, Prefix, write_trace
+from convoy.cli.trace.files import MAX_FILES, TORCH_NAME, Gzip, Prefix, write_trace
 
 HOW_TO_RECORD = (
     "The recorder, convoy_workloads.traces.record, writes both files of a rank. In your own profiling, pass "
@@ -20,7 +19,6 @@ _MISSING = {
     "host": "The Kineto trace has the times alone; the tensors, with their bytes, are in the host trace.",
     "kineto": "The host trace has no times; they are in the Kineto trace.",
 }
-_NAME = re.compile(r"(host|kineto)\.(\d{1,9})\.json(?:\.gz)?")
 
 
 def convert(
@@ -61,7 +59,7 @@ def pairs(folder: Path) -> dict[int, tuple[Path, Path]]:
     found: dict[int, dict[str, Path]] = {}
     try:
         for path in sorted(folder.iterdir()):
-            if match := _NAME.fullmatch(path.name):
+            if match := TORCH_NAME.fullmatch(path.name):
                 found.setdefault(int(match[2]), {})[match[1]] = path
     except OSError as error:
         raise Failure(f"{folder}: {error.strerror or error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 MAX_FILES = 4096
 MAX_NAME = 60
 ENDINGS = (".et", ".et.gz")
+TORCH_NAME = re.compile(r"(host|kineto)\.(\d{1,9})\.json(?:\.gz)?")
+"""Names of the files that torch's ExecutionTraceObserver and its profiler write for a rank."""
+_NUMBER = re.compile(r"(\d+)")
 
 Paths = Annotated[
     list[Path],
@@ -32,19 +36,31 @@ Prefix = Annotated[str, typer.Option(help="Beginning of the files' names: PREFIX
 
 
 def trace_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the trace files in `paths` and in the folders among them. Raises Failure without any."""
+    """Return the trace files in `paths` and in the folders among them, those of a folder in the order of
+    their numbers. Raises Failure without any.
+    """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(one for one in path.iterdir() if one.name.endswith(ENDINGS))
-            if not inside:
-                raise Failure(f"{path}: the folder has no file *.et or *.et.gz")
-            found += inside
+            inside = list(path.iterdir())
+            traces = sorted((one for one in inside if one.name.endswith(ENDINGS)), key=_by_numbers)
+            if not traces:
+                torch = any(TORCH_NAME.fullmatch(one.name) for one in inside)
+                hint = f". It has traces of torch: first `convoy trace convert {path} --out chakra`"
+                raise Failure(f"{path}: the folder has no file *.et or *.et.gz{hint if torch else ''}")
+            found += traces
         else:
             found.append(path)
     if len(found) > MAX_FILES:
         raise Failure(f"{len(found)} files; at most {MAX_FILES} are allowed")
     return found
+
+
+def _by_numbers(path: Path) -> list[tuple[str, int]]:
+    """Return the sort key of a file's name, in which rank 2 comes before rank 10."""
+    parts = _NUMBER.split(path.name)
+    numbers = [*map(int, parts[1::2]), -1]
+    return list(zip(parts[::2], numbers, strict=True))
 
 
 def load_trace(path: Path) -> Trace:

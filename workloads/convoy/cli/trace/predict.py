@@ -12,12 +12,13 @@ import typer
 from convoy.cli.cluster import Failure
 from convoy.cli.output import Output
 from convoy.cli.table import new_table, print_table
-from convoy.cli.trace.files import Paths, load_trace, trace_files
+from convoy.cli.trace.files import IgnoreDangling, Paths, load_checked, trace_files
 from convoy.cli.trace.replay import format_us
 from convoy_workloads.traces.predict.sharing import Sharing
 
 if TYPE_CHECKING:
     from convoy_workloads.traces.predict.calibration import Calibration
+    from convoy_workloads.traces.predict.fit_warnings import FitWarning
     from convoy_workloads.traces.predict.job import Job
 
 MAX_PREDICTIONS = 100
@@ -45,6 +46,7 @@ def predict(
         float | None,
         typer.Option(metavar="GBPS", help="Known rate of the recorded links in gigabytes (10^9) a second."),
     ] = None,
+    ignore_dangling: IgnoreDangling = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TEXT,
 ) -> None:
     """Predict the time of a step with other links or buckets, from the traces of all ranks.
@@ -52,10 +54,19 @@ def predict(
     The recorded communications show latency and bandwidth of the links under load. Then all ranks are
     replayed together: a communication begins when its slowest rank has arrived, and shares the links with
     others. With --link-rate, what a byte takes longer than at this rate is taken for work of the hosts, which
-    stays the same on other links. STEP is the median of the recorded steps.
+    stays the same on other links. STEP is the median of the recorded steps. At speed 1 with the recorded
+    buckets, it is the recorded time.
+
+    Warnings on stderr say why not to trust a prediction: the fit's error is large, or there are too few
+    communications, or all have one size.
     """
     from convoy_workloads.traces.findings import InvalidTrace  # noqa: PLC0415
-    from convoy_workloads.traces.predict.predict import at_speed, predicted_step_us, recorded_step_us  # noqa: PLC0415
+    from convoy_workloads.traces.predict.fit_warnings import fit_warnings  # noqa: PLC0415
+    from convoy_workloads.traces.predict.predict import (  # noqa: PLC0415
+        predicted_change_us,
+        predicted_step_us,
+        recorded_step_us,
+    )
 
     speeds = speed or [1.0]
     buckets: list[float | None] = [*bucket] if bucket else [None]
@@ -70,18 +81,22 @@ def predict(
     if len(speeds) * len(buckets) > MAX_PREDICTIONS:
         raise Failure(f"{len(speeds) * len(buckets)} predictions; at most {MAX_PREDICTIONS} are allowed")
     try:
-        job = _job(paths)
-        calibration = _calibration(job if calibrate is None else _job([calibrate]), sharing)
+        job = _job(paths, ignore_dangling)
+        source = job if calibrate is None else _job([calibrate], ignore_dangling)
+        calibration = _calibration(source, sharing)
         recorded = recorded_step_us(job)
+        warnings = list(fit_warnings(calibration, recorded, predicted_step_us(job, calibration.links)))
         rows = [
-            (factor, size, predicted_step_us(job, at_speed(calibration.links, factor, rate), _bytes(size)))
+            (factor, size, predicted_change_us(job, calibration.links, factor, rate, _bytes(size)))
             for size in buckets
             for factor in speeds
         ]
     except InvalidTrace as error:
         raise Failure(str(error)) from error
+    for one in warnings:
+        typer.echo(f"warning: {one.code}: {one.message}", err=True)
     if output is Output.JSON:
-        typer.echo(json.dumps(_as_json(calibration, recorded, rows), indent=2))
+        typer.echo(json.dumps(_as_json(calibration, warnings, recorded, rows), indent=2))
         return
     links = calibration.links
     typer.echo(
@@ -102,11 +117,11 @@ def _bytes(mebibytes: float | None) -> int | None:
     return None if mebibytes is None else max(round(mebibytes * 2**20), 1)
 
 
-def _job(paths: Iterable[Path]) -> Job:
+def _job(paths: Iterable[Path], ignore_dangling: bool) -> Job:
     """Return the job of the traces in `paths`. Raises Failure or InvalidTrace."""
     from convoy_workloads.traces.predict.job import job_of  # noqa: PLC0415
 
-    return job_of([load_trace(path) for path in trace_files(paths)])
+    return job_of([load_checked(path, ignore_dangling) for path in trace_files(paths)])
 
 
 def _calibration(job: Job, sharing: Sharing) -> Calibration:
@@ -122,14 +137,18 @@ def _calibration(job: Job, sharing: Sharing) -> Calibration:
 
 
 def _as_json(
-    calibration: Calibration, recorded: float, rows: Iterable[tuple[float, float | None, float]]
+    calibration: Calibration,
+    warnings: Iterable[FitWarning],
+    recorded: float,
+    rows: Iterable[tuple[float, float | None, float]],
 ) -> dict[str, Any]:
     links = calibration.links
     return {
         "links": {
             "bytesPerUs": links.bytes_per_us, "latencyUs": links.latency_us, "sharing": links.sharing,
-            "communications": calibration.transfers, "error": calibration.error,
+            "communications": calibration.transfers, "sizes": calibration.sizes, "error": calibration.error,
         },
+        "warnings": [{"code": one.code, "message": one.message} for one in warnings],
         "recordedStepUs": recorded,
         "predictions": [
             {"speed": factor, "bucketMiB": size, "stepUs": micros} for factor, size, micros in rows

@@ -36,10 +36,11 @@ def replay(
 
     A node starts when its dependencies have ended, and the recorded gap of the host has passed. With --scale
     or --bandwidth, communications take other times than recorded. NAIVE, with recorded times, counts waits
-    twice: as time of the operator that waits, and as time of the communication.
+    twice: as time of the operator that waits, and as time of the communication. A trace without recorded
+    times, such as a synthetic one, has neither MEASURED nor NAIVE.
     """
     from convoy_workloads.traces.findings import InvalidTrace  # noqa: PLC0415
-    from convoy_workloads.traces.replay import measured_span, naive_replay  # noqa: PLC0415
+    from convoy_workloads.traces.replay import has_times, measured_span, naive_replay  # noqa: PLC0415
     from convoy_workloads.traces.replay import replay as replay_trace  # noqa: PLC0415
 
     rows: list[dict[str, Any]] = []
@@ -50,10 +51,11 @@ def replay(
             naive = naive_replay(trace).span
         except InvalidTrace as error:
             raise Failure(f"{path}: {error}") from error
-        measured = measured_span(trace)
+        timed = has_times(trace)
         rows.append({
-            "name": name_of(trace, path), "nodes": len(trace.nodes), "measuredUs": measured,
-            "replayUs": span, "naiveUs": naive,
+            "name": name_of(trace, path), "nodes": len(trace.nodes),
+            "measuredUs": measured_span(trace) if timed else None, "replayUs": span,
+            "naiveUs": naive if timed else None,
         })  # fmt: skip
     if output is Output.JSON:
         typer.echo(json.dumps(rows, indent=2))
@@ -64,7 +66,9 @@ def replay(
     for row in rows:
         measured = row["measuredUs"]
         ratio = f"{row['replayUs'] / measured:.3f}" if measured else ""
-        times = [format_us(row[key]) for key in ("measuredUs", "replayUs", "naiveUs")]
+        times = [
+            "" if row[key] is None else format_us(row[key]) for key in ("measuredUs", "replayUs", "naiveUs")
+        ]
         shown.add_row(cell(row["name"]), str(row["nodes"]), *times[:2], ratio, times[2])
     print_table(shown)
 

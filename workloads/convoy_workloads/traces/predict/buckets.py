@@ -33,22 +33,45 @@ class _Gradient:
 def with_buckets(trace: Trace, cap_bytes: int) -> Trace:
     """Return the trace with buckets of `cap_bytes` of gradients. The last gradient of a bucket may exceed it.
 
-    Computations keep their times: the launch of a further bucket costs nothing. Raises InvalidTrace if the
-    trace does not show the gradients of a step and their all-reduces.
+    A step whose recorded buckets are the same stays as it is. Computations keep their times: the launch of a
+    further bucket costs nothing. Raises InvalidTrace if the trace does not show the gradients of a step and
+    their all-reduces.
     """
     if cap_bytes < 1:
         raise ValueError(f"cap_bytes: must be at least 1, not {cap_bytes}")
     steps = sorted({step for node in trace.nodes if isinstance(step := value_of(node, "step"), int)})
-    changes = _Changes(trace)
+    changes, shown = _Changes(trace), False
     for step in steps:
         gradients = list(_gradients(trace, step))
         reduced = _reduced(trace, step, sum(one.bytes for one in gradients))
         if gradients and not reduced:
             raise InvalidTrace([_unclear(trace, f"no group reduces the gradients of step {step}")])
-        changes.replace(reduced, gradients, cap_bytes)
-    if not changes.added:
+        shown = shown or bool(gradients)
+        buckets = list(_buckets(gradients, cap_bytes))
+        if [size_of(trace.nodes[place]) for place in reduced] != [one.bytes for one in buckets]:
+            changes.replace(reduced, buckets)
+    if not shown:
         raise InvalidTrace([_unclear(trace, "no step shows gradients, and which bytes they have")])
-    return changes.result()
+    return changes.result() if changes.added else trace
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    begin: int
+    """Bytes of the gradients before it."""
+    bytes: int
+    ready: int
+    """Place of the node that launches it."""
+
+
+def _buckets(gradients: Sequence[_Gradient], cap_bytes: int) -> Iterator[_Bucket]:
+    """Yield the buckets that DDP fills with the gradients."""
+    reached = begin = 0
+    for number, one in enumerate(gradients):
+        reached += one.bytes
+        if reached - begin >= cap_bytes or number == len(gradients) - 1:
+            yield _Bucket(begin, reached - begin, one.ready)
+            begin = reached
 
 
 def _unclear(trace: Trace, text: str) -> Finding:
@@ -103,21 +126,16 @@ class _Changes:
         self._since: dict[int, int] = {}
         """Time before which nothing waits for a replaced node, by its id."""
 
-    def replace(self, old: Sequence[int], gradients: Sequence[_Gradient], cap_bytes: int) -> None:
+    def replace(self, old: Sequence[int], buckets: Sequence[_Bucket]) -> None:
         """Replace the all-reduces at the places `old` by those of other buckets."""
         nodes = [self._trace.nodes[place] for place in old]
-        if not nodes:
-            return
         made: list[tuple[int, Node]] = []
-        lanes, reached, begin = _lanes(nodes), 0, 0
-        for number, one in enumerate(gradients):
-            reached += one.bytes
-            if reached - begin >= cap_bytes or number == len(gradients) - 1:
-                made.append((begin, self._make(nodes, reached - begin, one.ready)))
-                if len(made) > lanes:
-                    made[-1][1].data_deps.append(made[-1 - lanes][1].id)
-                begin = reached
-        launched, first = self._end(gradients[-1].ready), 0
+        lanes = _lanes(nodes)
+        for bucket in buckets:
+            made.append((bucket.begin, self._make(nodes, bucket.bytes, bucket.ready)))
+            if len(made) > lanes:
+                made[-1][1].data_deps.append(made[-1 - lanes][1].id)
+        launched, first = self._end(buckets[-1].ready), 0
         for node in nodes:
             last = first + size_of(node)
             self._instead[node.id] = [

@@ -31,6 +31,8 @@ class Calibration:
     links: Links
     transfers: int
     """Communications with bytes that the fit has used."""
+    sizes: int
+    """Different numbers of bytes among them."""
     error: float
     """Sum of the differences between computed and recorded times, as a share of the recorded times."""
 
@@ -59,7 +61,7 @@ def calibrate(job: Job, sharing: Sharing = Sharing.FAIR) -> Calibration | None:
         (_best_bandwidth(difference, latency, mean, sharing) for latency in _latencies(durations)),
         key=lambda one: (one[0], one[1].latency_us),
     )
-    return Calibration(best[1], len(durations), best[0])
+    return Calibration(best[1], len(durations), len({one.bytes for one in durations}), best[0])
 
 
 def _latencies(durations: dict[Transfer, float]) -> list[float]:

@@ -25,6 +25,24 @@ def predicted_step_us(job: Job, links: Links, bucket_bytes: int | None = None) -
     return statistics.median(replay_together(rebucketed(job, bucket_bytes), links).step_times())
 
 
+def predicted_change_us(
+    job: Job,
+    links: Links,
+    speed: float = 1.0,
+    link_rate: float | None = None,
+    bucket_bytes: int | None = None,
+) -> float:
+    """Return the predicted time of a step with `speed` times the rate of the fitted `links`, in microseconds.
+
+    If neither the speed nor the buckets change, the answer is the recorded time, without the fit's error.
+    `link_rate` as in `at_speed`, `bucket_bytes` as in `predicted_step_us`. Raises InvalidTrace.
+    """
+    changed = rebucketed(job, bucket_bytes)
+    if speed == 1 and changed is job:
+        return recorded_step_us(job)
+    return predicted_step_us(changed, at_speed(links, speed, link_rate))
+
+
 def at_speed(links: Links, speed: float, link_rate: float | None = None) -> Links:
     """Return calibrated links as they would be with `speed` times the rate.
 
@@ -37,7 +55,13 @@ def at_speed(links: Links, speed: float, link_rate: float | None = None) -> Link
 
 
 def rebucketed(job: Job, bucket_bytes: int | None) -> Job:
-    """Return the job with other buckets; the job itself for None. Raises InvalidTrace."""
+    """Return the job with other buckets; the job itself for None, and if these are the recorded buckets.
+
+    Raises InvalidTrace.
+    """
     if bucket_bytes is None:
         return job
-    return job_of([with_buckets(one, bucket_bytes) for one in job.traces], job.offsets)
+    changed = [with_buckets(one, bucket_bytes) for one in job.traces]
+    if all(one is before for one, before in zip(changed, job.traces, strict=True)):
+        return job
+    return job_of(changed, job.offsets)
