@@ -103,8 +103,7 @@ class Job(Generic[P]):
             if self.program_saves:
                 self._heartbeat.extend(DECISION_SECONDS)
                 self.memory.settle(self.limit_to_grace(DECISION_SECONDS))
-            limit = self.limit_to_grace(CLOSE_SECONDS)
-            self._tracer.close(limit, self._heartbeat.extend, ended=error is None)
+            self._tracer.close(self.limit_to_grace(CLOSE_SECONDS), self._heartbeat.extend, ended=not error)
             self._send_progress()
             self._close_link()
             self._interruption.disarm()

@@ -282,7 +282,8 @@ def test_the_self_test_measures_costs_and_finds_a_wrong_machine(monkeypatch: pyt
     made.self_test()
     pod = made.deployment.pods[0]
     key = BatchKey(made.models()[0].digest, 16)
-    assert pod.costs.cost(key, 8) < 8 * pod.costs.cost(key, 1) < 8
+    # A batch without any measurement costs a second for each item.
+    assert 0 < pod.costs.cost(key, 1) < 1 and 0 < pod.costs.cost(key, 8) < 8
     assert not pod.padded
 
 
