@@ -4,6 +4,8 @@ Blocks of steps alternate in the same processes, so that all kinds meet the same
 the median of its steps. The overhead of a kind is the median over the rounds of its ratio to the blocks
 without a recorder in the same round. Processor time, that of all threads of the rank, shows
 the same on a busy machine.
+
+The cost of an operator does not depend on its size, so a second shape has larger operators.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from e2e.bench.traces.rank import NONE, OFF, ON, SLOWED, SLOWED_BY
 from e2e.bench.traces.shape import Shape
 from e2e.bench.traces.training import Run, run_training
 
-SHAPE = Shape(width=1024, depth=6, batch=256, bucket_mib=8)
+SHAPES = (
+    Shape(width=1024, depth=6, batch=256, bucket_mib=8),
+    Shape(width=2048, depth=6, batch=256, bucket_mib=8),
+)
 ROUND = (NONE, ON, OFF, NONE, SLOWED, OFF, ON, NONE)
 ROUNDS = 5
 STEPS = 8
@@ -34,33 +39,36 @@ CALLS = 20_000
 
 def add(found: Figures) -> None:
     """Add the figures."""
-    add_rows(found, run_training(SHAPE, ROUND * ROUNDS, STEPS))
+    for shape in SHAPES:
+        add_rows(found, run_training(shape, ROUND * ROUNDS, STEPS), shape)
     for cost in operator_costs():
         found.add(Metric("recorder on: processor time for an operator", "us"), cost)
+        name = f"recorder on: least mean time of an operator at which a step takes {MAX_ON:g} % more"
+        found.add(Metric(name, "us"), 100 * cost / MAX_ON)
 
 
-def add_rows(found: Figures, run: Run) -> None:
+def add_rows(found: Figures, run: Run, shape: Shape) -> None:
     """Add the figures of a job with rounds of blocks."""
-    report = run.reports[0]
+    report, job = run.reports[0], f"width {shape.width}"
     wall, processor = _rounds(report.blocks), _rounds(report.processor)
-    usual_name = f"time of a step without a recorder: gloo, {SHAPE}"
+    usual_name = f"time of a step without a recorder: gloo, {shape}"
     for value in (value for one in wall for value in _of(NONE, one)):
         found.add(Metric(usual_name, "ms"), 1e3 * value)
     for value in (value for one in wall for value in _of(ON, one)):
-        found.add(Metric("time of a recorded step", "ms", baseline=usual_name), 1e3 * value)
+        found.add(Metric(f"{job}: time of a recorded step", "ms", baseline=usual_name), 1e3 * value)
     for what, rounds in (("time", wall), ("processor time", processor)):
-        _ratios(found, f"recorder on: {what} of a step, more by", rounds, ON, MAX_ON)
-        _ratios(found, f"recorder off: {what} of a step, more by", rounds, OFF, None)
+        _ratios(found, f"{job}: recorder on: {what} of a step, more by", rounds, ON, MAX_ON)
+        _ratios(found, f"{job}: recorder off: {what} of a step, more by", rounds, OFF, None)
         control = _control(rounds)
-        name = f"negative control: {what}, no recorder against no recorder, more by"
+        name = f"{job}: negative control: {what}, no recorder against no recorder, more by"
         metric = Metric(name, "%", target=NOISE, spread=_spread(control))
         found.add(metric, abs(statistics.median(control)))
         slowed = _percents(rounds, SLOWED)
-        name = f"negative control: {what}, steps made {100 * SLOWED_BY:g} % longer, more by"
+        name = f"{job}: negative control: {what}, steps made {100 * SLOWED_BY:g} % longer, more by"
         metric = Metric(name, "%", target=MAX_ON, higher_is_better=True, spread=_spread(slowed))
         found.add(metric, statistics.median(slowed))
-    _off(found, statistics.median(_of(NONE, one)[0] for one in wall))
-    _once(found, run)
+    _off(found, job, statistics.median(_of(NONE, one)[0] for one in wall))
+    _once(found, job, run)
 
 
 def _rounds(blocks: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -95,7 +103,7 @@ def _ratios(
     found.add(Metric(name, "%", target=target, spread=_spread(values)), statistics.median(values))
 
 
-def _off(found: Figures, step_seconds: float) -> None:
+def _off(found: Figures, job: str, step_seconds: float) -> None:
     """Add what the recorder costs in a step that it does not record, called alone."""
     recorder = record(Path("unused"), range(10**6, 10**6 + 1), rank=0)
 
@@ -106,15 +114,15 @@ def _off(found: Figures, step_seconds: float) -> None:
     costs = [seconds / CALLS for seconds in timeit.repeat(one, number=CALLS, repeat=7)]
     for cost in costs:
         found.add(Metric("recorder off: time of its call in a step", "us", target=5), 1e6 * cost)
-        metric = Metric("recorder off: its call as a share of a step", "%", target=MAX_OFF)
+        metric = Metric(f"{job}: recorder off: its call as a share of a step", "%", target=MAX_OFF)
         found.add(metric, 100 * cost / step_seconds)
 
 
-def _once(found: Figures, run: Run) -> None:
+def _once(found: Figures, job: str, run: Run) -> None:
     """Add the costs of a recording that do not depend on its steps, and the time for a node."""
     report = run.reports[0]
     for name, values in (("start", report.starts[1:]), ("end and write the files", report.ends)):
         for value in values:
-            found.add(Metric(f"once a recording: to {name}", "ms"), 1e3 * value)
+            found.add(Metric(f"{job}: once a recording: to {name}", "ms"), 1e3 * value)
     for traces in run.traces:
-        found.add(Metric("nodes of a recorded step", ""), len(traces[0].nodes) / STEPS)
+        found.add(Metric(f"{job}: nodes of a recorded step", ""), len(traces[0].nodes) / STEPS)
