@@ -21,6 +21,8 @@ _TRIALS = 24
 _FACTOR = 64.0
 """The bandwidth is searched within this factor of the mean one."""
 _LATENCIES = 6
+_SMALL = 0.1
+"""Bytes of a small communication, as a share of those of the largest. Its time is mostly latency."""
 _GOLDEN = 0.6180339887498949
 
 
@@ -41,8 +43,8 @@ def calibrate(job: Job, sharing: Sharing = Sharing.FAIR) -> Calibration | None:
     """Return the links that fit the communications best; None if there is no communication with bytes.
 
     The fit minimises the sum of absolute differences, so single outliers count little. Small communications
-    determine the latency. If all have one size, latency and bandwidth cannot be told apart, and a part of the
-    time may be taken for latency.
+    determine the latency. Without any, latency and bandwidth cannot be told apart: then the latency is 0, and
+    the bandwidth holds all of the time.
     """
     used = [one for one in job.transfers if one.bytes > 0 and len(one.members) > 1][:MAX_TRANSFERS]
     recorded = {one: (job.arrival(one), max(map(job.end, one.members))) for one in used}
@@ -65,7 +67,12 @@ def calibrate(job: Job, sharing: Sharing = Sharing.FAIR) -> Calibration | None:
 
 
 def _latencies(durations: dict[Transfer, float]) -> list[float]:
-    """Return latencies to try: none, and parts of the shortest times of a message."""
+    """Return latencies to try: none, and with small communications also parts of the shortest times of a
+    message.
+    """
+    sizes = [one.bytes for one in durations]
+    if min(sizes) > _SMALL * max(sizes):
+        return [0.0]
     messages = sorted(time / max(one.steps, 1) for one, time in durations.items())
     shortest = statistics.median(messages[: max(1, len(messages) // 10)])
     return [0.0, *(shortest * 2.0**-power for power in range(_LATENCIES))]

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import replace
 
 from convoy_workloads.traces.predict.buckets import with_buckets
+from convoy_workloads.traces.predict.contention import without_contention
 from convoy_workloads.traces.predict.job import Job, job_of
 from convoy_workloads.traces.predict.links import Links
 from convoy_workloads.traces.predict.together import replay_together
@@ -19,10 +20,12 @@ def recorded_step_us(job: Job) -> float:
 def predicted_step_us(job: Job, links: Links, bucket_bytes: int | None = None) -> float:
     """Return the predicted time of a step: the median in microseconds.
 
+    Operators take their times without a communication beside them, see `without_contention`.
     `bucket_bytes`: size of DDP's buckets; None to keep the recorded ones. Raises InvalidTrace if the traces
     do not show gradients.
     """
-    return statistics.median(replay_together(rebucketed(job, bucket_bytes), links).step_times())
+    changed = rebucketed(without_contention(job), bucket_bytes)
+    return statistics.median(replay_together(changed, links).step_times())
 
 
 def predicted_change_us(
@@ -37,10 +40,9 @@ def predicted_change_us(
     If neither the speed nor the buckets change, the answer is the recorded time, without the fit's error.
     `link_rate` as in `at_speed`, `bucket_bytes` as in `predicted_step_us`. Raises InvalidTrace.
     """
-    changed = rebucketed(job, bucket_bytes)
-    if speed == 1 and changed is job:
+    if speed == 1 and rebucketed(job, bucket_bytes) is job:
         return recorded_step_us(job)
-    return predicted_step_us(changed, at_speed(links, speed, link_rate))
+    return predicted_step_us(job, at_speed(links, speed, link_rate), bucket_bytes)
 
 
 def at_speed(links: Links, speed: float, link_rate: float | None = None) -> Links:

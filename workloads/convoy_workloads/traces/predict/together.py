@@ -67,7 +67,8 @@ class _Player:
     def __init__(self, job: Job, links: Links | None) -> None:
         self._job = job
         self._network = None if links is None else Network(links)
-        self._origin = min(map(job.first_start, range(len(job.traces))), default=0.0)
+        self._first = [job.first_start(number) for number in range(len(job.traces))]
+        self._origin = min(self._first, default=0.0)
         self._transfers = {place: one for one in job.transfers for place in one.members}
         self._arrived = defaultdict[Transfer, int](int)
         self._starts: dict[Place, float] = {}
@@ -104,7 +105,7 @@ class _Player:
         for one, node in enumerate(trace.nodes):
             needed = {places[dependency] for dependency in (*node.data_deps, *node.ctrl_deps)}
             self._missing[number, one] = len(needed)
-            self._ready[number, one] = self._job.first_start(number) - self._origin
+            self._ready[number, one] = self._first[number] - self._origin
             for other in needed:
                 self._users[number, other].append((number, one))
             if not needed:
