@@ -37,7 +37,7 @@ def stored(jobs: Jobs, name: str, recording: int, seconds: float = 120) -> dict[
     def over() -> bool:
         trace = jobs.status(name).get("trace", {})
         assert trace.get("state") != "Failed", trace
-        return trace.get("recording", 0) >= recording and trace.get("state") == "Stored"
+        return bool(trace.get("recording", 0) >= recording and trace.get("state") == "Stored")
 
     jobs.wait(over, seconds, f"recording {recording} of {name} is stored")
     found: dict[str, Any] = jobs.status(name)["trace"]

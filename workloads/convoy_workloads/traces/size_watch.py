@@ -63,9 +63,11 @@ def _call_in_main_thread(function: Callable[[], None]) -> None:
     ctypes.pythonapi.Py_AddPendingCall(_run_pending, None)
 
 
-@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-def _run_pending(_: object) -> int:
-    """Call the oldest function. The interpreter calls this, so it must exist as long as the program."""
+def _call_oldest(_: object) -> int:
     if _pending:
         _pending.popleft()()
     return 0
+
+
+_run_pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_call_oldest)
+"""The interpreter calls this, so it must exist as long as the program."""
