@@ -55,7 +55,7 @@ NOT_RUN = {
     ("docs/engines/spotlight.md", "convoy run"): "takes minutes",
     ("docs/spotpool.md", "convoy spot requests JOB"): "needs a job of spotlight that has succeeded",
     ("docs/traces.md", "convoy trace record gpt"): "needs a job that trains, and a store",
-    ("docs/traces.md", "convoy trace convert traces"): "needs a job that has recorded traces",
+    ("docs/traces.md", "convoy trace convert recorded"): "needs a job that has recorded traces",
     ("docs/traces.md", "convoy trace analyse chakra"): "needs the traces that the block before it converts",
     ("docs/traces.md", "convoy trace generate"): "writes a folder",
     ("docs/trainingjob.md", "kubectl wait"): "waits for the end of a training job",

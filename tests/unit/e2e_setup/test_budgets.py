@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -116,7 +117,7 @@ def test_subcommands_run_store_and_record(
     assert budgets.main(["table"]) == 0
     assert budgets.main(["record"]) == 0
     output = capsys.readouterr().out
-    assert "docs: 0 s of 30 s" in output and "all" in output
+    assert re.search(r"docs: \d+ s of 30 s", output) and "all" in output
     (row,) = json.loads(rows.read_text())["rows"]
     assert row["metric"] == "layers of make test: docs", "a run that failed is not recorded"
-    assert row["met"] and row["value"] == 1
+    assert row["met"] and row["value"] >= 1

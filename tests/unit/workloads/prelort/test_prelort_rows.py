@@ -28,8 +28,8 @@ def test_a_gain_is_oriented_and_has_its_interval() -> None:
     }
     found = Figures()
     for figure in ("accuracy, rank 2", "perplexity, rank 2"):
-        rows._gain(found, "digits", results, (rows.PRELORT, rows.ZEROPAD), figure, 0.1)
-    rows._gain(found, "digits", results, (rows.PRELORT, rows.PRELORT), "accuracy, rank 2", 0.1)
+        rows._gain(found, "digits", results, (rows.PRELORT, rows.ZEROPAD), figure)
+    rows._gain(found, "digits", results, (rows.PRELORT, rows.PRELORT), "accuracy, rank 2")
     more, less = found.rows()
     assert (more["metric"], more["value"], more["met"]) == (
         "prelort, digits, gains: prelort, more accuracy, rank 2, than zero-padding",
@@ -46,7 +46,7 @@ def test_a_gain_that_is_not_significant_misses_its_target() -> None:
         rows.ZEROPAD: {"accuracy, rank 2": [0.6] * 5},
     }
     found = Figures()
-    rows._gain(found, "digits", results, (rows.PRELORT, rows.ZEROPAD), "accuracy, rank 2", 0.03)
+    rows._gain(found, "digits", results, (rows.PRELORT, rows.ZEROPAD), "accuracy, rank 2")
     (row,) = found.rows()
     assert row["value"] == pytest.approx(0.08) and row["met"] is False
 
