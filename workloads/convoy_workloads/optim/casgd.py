@@ -17,7 +17,7 @@ and at the end of the block w_p = r_0 ... r_(s-1) w_p - Y_p^T v. In exact arithm
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 
 from convoy_workloads.comm.collectives import Collectives, of_group
 from convoy_workloads.comm.triangle import BlockTriangle
+from convoy_workloads.optim.agreement import disagreement
 from convoy_workloads.optim.block_size import choose
 from convoy_workloads.optim.losses import LOSSES, LossName
 from convoy_workloads.optim.precision import FP32, Precision, product_into
@@ -103,12 +104,15 @@ class CASGD(Optimizer):
         weights of this rank's columns, which are changed in place; zeros by default. `collectives`: the
         ranks that have the other columns; by default those of the default process group.
 
-        All ranks must call this. Raises GlmDataError for features or targets that cannot be used, on all
-        ranks if those of one rank cannot, and ValueError for weights that do not fit them.
+        All ranks must call this. Raises GlmDataError on all ranks if the features or targets of one cannot be
+        used, or if ranks differ in more than columns, and ValueError for weights that do not fit.
         """
         precision = options.precision
         self.collectives = collectives or of_group()
-        agree(_fault(features, targets, weights, options), len(features), self.collectives)
+        fault = _fault(features, targets, weights, options)
+        problem = disagreement(fault is not None, targets, asdict(options), self.collectives)
+        if fault is not None or problem:
+            raise fault or GlmDataError(problem)
         if weights is None:
             weights = torch.zeros(features.shape[1], dtype=precision.weight, device=features.device)
         super().__init__([weights], {"lr": options.lr, "l2": options.l2})
@@ -153,6 +157,8 @@ class CASGD(Optimizer):
                 f"rows: {least} to {most}, but there are the rows 0 to {len(self._features) - 1}"
             )
         group = self.param_groups[0]
+        if not group["lr"] >= 0:
+            raise ValueError(f"lr: {group['lr']} is not 0 or more")
         self._pending.append((rows.to(self._weights.device), group["lr"], group["l2"]))
         if len(self._pending) >= self.s:
             self.flush()
@@ -273,25 +279,6 @@ class CASGD(Optimizer):
         rows = own["rows"].to(self._weights.device, torch.long)
         batches = torch.split(rows, list(own["sizes"])) if own["sizes"] else ()
         self._pending = [(rows, *rates) for rows, rates in zip(batches, own["rates"], strict=True)]
-
-
-def agree(fault: ValueError | None, rows: int, collectives: Collectives) -> None:
-    """Raise an error on all ranks if one rank has a fault, or if the numbers of rows differ. So no rank waits
-    for one that has stopped. The all-reduce does not count as traffic.
-    """
-    flags, counts = [0.0] * collectives.world, [0.0] * collectives.world
-    flags[collectives.rank], counts[collectives.rank] = float(fault is not None), float(rows)
-    with collectives.uncounted():
-        found = collectives.mean([*flags, *counts])
-    if fault is not None:
-        raise fault
-    flags, counts = found[: collectives.world], found[collectives.world :]
-    if any(flags):
-        bad = [rank for rank, flag in enumerate(flags) if flag]
-        raise GlmDataError(f"rank {bad[0]} cannot train on its data; the error of that rank names the reason")
-    if len(set(counts)) > 1:
-        listed = [round(one * collectives.world) for one in counts]
-        raise GlmDataError(f"features: the ranks have different numbers of rows: {listed}")
 
 
 def _fault(

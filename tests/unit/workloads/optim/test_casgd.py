@@ -251,6 +251,37 @@ def test_bad_data_of_one_rank_stop_all_ranks(bad: dict[str, Tensor], s: Any) -> 
     assert run_ranks(3, rank_main) == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("changed", "target", "words"),
+    [({"s": 3}, 0.0, "s: rank 1"), ({"lr": 0.2}, 0.0, "lr: rank 1"), ({}, 1.0, "targets: rank 1")],
+    ids=["s", "lr", "targets"],
+)
+def test_ranks_that_differ_in_more_than_columns_are_an_error_on_all(
+    changed: dict[str, Any], target: float, words: str
+) -> None:
+    def rank_main(collectives: Collectives) -> None:
+        last = collectives.rank == 1
+        options = CASGDOptions(
+            **{"loss": "linear", "lr": 0.1, "batch": 4, "s": 2, **(changed if last else {})}
+        )
+        targets = torch.full((8,), target if last else 0.0)
+        with pytest.raises(GlmDataError, match=words):
+            CASGD(torch.ones(8, 1), targets, options, collectives=collectives)
+
+    run_ranks(2, rank_main)
+
+
+def test_a_schedule_may_set_a_learning_rate_of_0_but_not_below() -> None:
+    options = CASGDOptions(loss="linear", lr=0.1, batch=4, s=1)
+    optimizer = CASGD(torch.ones(8, 1), torch.ones(8), options)
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.step(torch.arange(4))
+    assert optimizer.weights.tolist() == [0.0]
+    optimizer.param_groups[0]["lr"] = -0.1
+    with pytest.raises(ValueError, match=r"lr: -0\.1"):
+        optimizer.step(torch.arange(4))
+
+
 def test_an_iteration_that_fails_is_not_lost() -> None:
     options = CASGDOptions(loss="linear", lr=0.1, batch=4, s=8, precision=FP64)
     optimizer = CASGD(torch.ones(8, 1).double(), torch.ones(8).double(), options)
