@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from convoy_workloads.traces.attributes import number_of, value_of
+from convoy_workloads.traces.intervals import union_length
 from convoy_workloads.traces.replay import Played, Replay
 from convoy_workloads.traces.trace import NodeType, group_of, is_communication, kind_of, size_of
 
@@ -69,17 +70,17 @@ def analyse(replay: Replay) -> Analysis:
     """Return the figures of a replay."""
     played = [one for one in replay.played if int(one.node.type) != NodeType.METADATA]
     communications = [one for one in played if is_communication(one.node)]
-    busy = _length((one.start, one.end) for one in played)
+    busy = union_length((one.start, one.end) for one in played)
     computations = _computations(played)
-    compute = _length((one.start, one.end) for one in computations)
-    covered = _length((one.start, one.end) for one in (*computations, *communications))
+    compute = union_length((one.start, one.end) for one in computations)
+    covered = union_length((one.start, one.end) for one in (*computations, *communications))
     path = replay.critical_path()
     communicated = sum(one.end - one.start for one in path if is_communication(one.node))
     steps = {step for one in played if (step := value_of(one.node, "step")) is not None}
     return Analysis(
         span_us=replay.span,
         compute_us=compute,
-        communication_us=_length((one.start, one.end) for one in communications),
+        communication_us=union_length((one.start, one.end) for one in communications),
         exposed_us=covered - compute,
         host_us=busy - covered,
         idle_us=replay.span - busy,
@@ -105,16 +106,6 @@ def _computations(played: Iterable[Played]) -> list[Played]:
         if int(one.node.type) == NodeType.COMP and value_of(one.node, "is_cpu_op") is False
     ]
     return device or others
-
-
-def _length(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        if end > reached:
-            total += end - max(start, reached)
-            reached = end
-    return total
 
 
 def _traffic(communications: Iterable[Played]) -> list[Traffic]:

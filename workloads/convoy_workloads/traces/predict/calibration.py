@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from convoy_workloads.traces.intervals import union_length
 from convoy_workloads.traces.predict.job import Job, Transfer
 from convoy_workloads.traces.predict.links import Links, ends
 from convoy_workloads.traces.predict.sharing import Sharing
@@ -58,7 +59,7 @@ def calibrate(job: Job, sharing: Sharing = Sharing.FAIR) -> Calibration | None:
         found = ends(arrivals, links)
         return sum(abs(found[one] - recorded[one][1]) for one in durations) / total
 
-    mean = sum(one.bytes for one in durations) / _union(arrivals, recorded)
+    mean = sum(one.bytes for one in durations) / union_length(recorded[one] for one in durations)
     best = min(
         (_best_bandwidth(difference, latency, mean, sharing) for latency in _latencies(durations)),
         key=lambda one: (one[0], one[1].latency_us),
@@ -100,13 +101,3 @@ def _best_bandwidth(
             two = low + _GOLDEN * (high - low)
             at_two = at(two)
     return min(at_one, at_two, key=lambda found: found[0])
-
-
-def _union(arrivals: list[tuple[float, Transfer]], recorded: dict[Transfer, tuple[float, float]]) -> float:
-    """Return the microseconds in which at least one transfer is under way."""
-    intervals = sorted(recorded[one] for _, one in arrivals)
-    total, reached = 0.0, intervals[0][0]
-    for start, end in intervals:
-        total += max(end - max(start, reached), 0.0)
-        reached = max(reached, end)
-    return total

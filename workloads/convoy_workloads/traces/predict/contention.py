@@ -10,6 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
+from convoy_workloads.traces.intervals import union
 from convoy_workloads.traces.predict.job import Job, job_of
 from convoy_workloads.traces.trace import Trace, is_communication
 from convoy_workloads.traces.wire.chakra_pb2 import Node
@@ -58,7 +59,7 @@ def _beside(job: Job, number: int) -> set[int]:
     nodes = job.traces[number].nodes
     spans = sorted((node.start_time_micros, node.start_time_micros + node.duration_micros, place)
                    for place, node in enumerate(nodes))  # fmt: skip
-    busy = list(_union(job, number))
+    busy = list(union(_under_way(job, number)))
     found, first = set[int](), 0
     for start, end, place in spans:
         while first < len(busy) and busy[first][1] <= start:
@@ -68,21 +69,11 @@ def _beside(job: Job, number: int) -> set[int]:
     return found
 
 
-def _union(job: Job, number: int) -> Iterator[tuple[int, int]]:
-    """Yield the intervals in which a communication of the rank is under way, on the clock of its trace."""
+def _under_way(job: Job, number: int) -> Iterator[tuple[float, float]]:
+    """Yield the start and end of each communication of the rank, on the clock of its trace."""
     nodes = job.traces[number].nodes
-    starts = sorted(
-        (nodes[place].start_time_micros, nodes[place].start_time_micros + nodes[place].duration_micros)
-        for one in job.transfers
-        for trace, place in one.members
-        if trace == number
-    )
-    begun = reached = 0
-    for start, end in starts:
-        if start > reached:
-            if reached > begun:
-                yield begun, reached
-            begun = start
-        reached = max(reached, end)
-    if reached > begun:
-        yield begun, reached
+    for one in job.transfers:
+        for trace, place in one.members:
+            if trace == number:
+                start = nodes[place].start_time_micros
+                yield start, start + nodes[place].duration_micros
