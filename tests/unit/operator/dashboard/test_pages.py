@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +51,19 @@ def context_of(cache: DashboardCache) -> Any:
     )
 
 
+@asynccontextmanager
+async def job_page(cache: DashboardCache, access: User) -> AsyncIterator[tuple[Client, JobPage]]:
+    """Show the page of the job team/gpt to a user. Yield its client, within which elements are made."""
+    session: Any = SimpleNamespace(identity=Identity("ada"), access=access, over=False)
+    request = Request({"type": "http", "path": "/jobs/team/gpt", "headers": [], "query_string": b""})
+    with Client(page(""), request=request) as client:
+        shown = JobPage(context_of(cache), session, "team", "gpt", "/jobs/team/gpt", "")
+        shown._events.refresh = lambda uid: None  # type: ignore[method-assign]  # nobody has any
+        await shown.check_access()
+        shown.show()
+        yield client, shown
+
+
 @pytest.mark.parametrize(("may", "rack"), [(True, "r1"), (False, "-")])
 def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) -> None:
     cache = DashboardCache(Feed())
@@ -57,18 +71,11 @@ def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) 
     cache.pods.upsert(pod("gpt-w-0", owner_uid="u-gpt"))
     cache.nodes.upsert(node())
     cache.healths.upsert(ParsedObject("", "hw", "u-hw", 1, health("Qualified")))
-    context = context_of(cache)
-    session: Any = SimpleNamespace(identity=Identity("ada"), access=User(may), over=False)
-    request = Request({"type": "http", "path": "/jobs/team/gpt", "headers": [], "query_string": b""})
 
     async def play() -> None:
-        with Client(page(""), request=request) as client:
-            shown = JobPage(context, session, "team", "gpt", "/jobs/team/gpt", "")
-            shown._events.refresh = lambda uid: None  # type: ignore[method-assign]  # nobody has any
-            await shown.check_access()
-            shown.show()
-        assert [line[1::2] for line in texts(list(shown._pods._rows))] == [["gpt-w-0", "node-1", "-"]]
-        assert texts(list(shown._pods._rows))[0][4] == rack
+        async with job_page(cache, User(may)) as (client, shown):
+            assert [line[1::2] for line in texts(list(shown._pods._rows))] == [["gpt-w-0", "node-1", "-"]]
+            assert texts(list(shown._pods._rows))[0][4] == rack
         client.delete()
 
     asyncio.run(play())
@@ -77,16 +84,9 @@ def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) 
 def test_section_of_the_trace_is_shown_once_there_is_a_recording() -> None:
     cache = DashboardCache(Feed())
     cache.jobs.upsert(parsed("gpt", phase="Running"))
-    context = context_of(cache)
-    session: Any = SimpleNamespace(identity=Identity("ada"), access=User(False), over=False)
-    request = Request({"type": "http", "path": "/jobs/team/gpt", "headers": [], "query_string": b""})
 
     async def play() -> None:
-        with Client(page(""), request=request) as client:
-            shown = JobPage(context, session, "team", "gpt", "/jobs/team/gpt", "")
-            shown._events.refresh = lambda uid: None  # type: ignore[method-assign]  # nobody has any
-            await shown.check_access()
-            shown.show()
+        async with job_page(cache, User(False)) as (client, shown):
             assert shown._trace.props.get("hidden")
             trace = {"recording": 1, "message": "recording 1 waits for step 9", "firstStep": 9, "lastStep": 9}
             later = raw("gpt", phase="Running", trace=trace)
