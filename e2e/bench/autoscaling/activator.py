@@ -18,9 +18,9 @@ from kubernetes.client import ApiException
 
 from convoy_crds.terms import LABEL_ENDPOINT
 from convoy_workloads.bench.figures import Figures, Metric
-from convoy_workloads.bench.serving.server import free_port
 from convoy_workloads.engines.activator.bench import replica, running
 from convoy_workloads.engines.activator.params import Params
+from convoy_workloads.local.ports import free_port
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
 from e2e.drive.jobs import restricted_namespace

@@ -11,9 +11,10 @@ from convoy_crds import terms
 from convoy_workloads.bench.arms import Arm
 from convoy_workloads.bench.comparison import compare
 from convoy_workloads.bench.figures import Figures, Metric
-from convoy_workloads.bench.serving.server import free_port, serving
+from convoy_workloads.bench.serving.server import serving
 from convoy_workloads.bench.trial import Trial
 from convoy_workloads.engines.lm.bench import BATCHED, BENCH, MODEL, send
+from convoy_workloads.local.ports import free_port
 
 ROUNDS = 7
 

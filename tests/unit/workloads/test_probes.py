@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 from convoy_workloads.launcher import probes
 from convoy_workloads.launcher.probes import ProbeServer, Readiness
@@ -95,9 +96,7 @@ def test_the_startup_probe_fails_until_the_pod_was_ready_once(tmp_path: Path) ->
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 async def send(port: int, data: bytes) -> bytes:

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from tests.ports import free_port
 
 from convoy_workloads.runtime import rank_context, rendezvous
 
@@ -19,9 +20,7 @@ def place(rank: int) -> rank_context.RankContext:
 @pytest.fixture
 def port() -> int:
     """A TCP port on which no process listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 def variables(port: int) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ports import free_port
 
 from convoy_commands.launch import TORCHRUN_OPTIONS, USE_ENV, read_launch
 from convoy_commands.options import HelpRequestedError, RefusedError, parse, spellings
@@ -82,13 +82,6 @@ class Torchruns:
         for process in self._started:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def rank_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from tests.ports import free_port
 from tests.unit.workloads import rank_processes
 
 from convoy_workloads.engines.lm.engine import LanguageModel
@@ -82,17 +82,19 @@ def rank(number: int, world: int, port: int, folder: str, case: str) -> None:
 
 
 def spawn(world: int, folder: Path, case: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     processes = [
         rank_processes.context().Process(target=rank, args=(number, world, port, str(folder), case))
         for number in range(world)
     ]
     for one in processes:
         one.start()
-    for one in processes:
-        one.join(120)
+    try:
+        for one in processes:
+            one.join(120)
+    finally:
+        for one in processes:
+            one.kill()
     expected = [9 if case == "lost follower" and number else 0 for number in range(world)]
     assert [one.exitcode for one in processes] == expected
 

@@ -15,7 +15,8 @@ from convoy_workloads.bench.arms import Arm, function
 from convoy_workloads.bench.comparison import alternate
 from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.bench.serving.clients import request, run_clients
-from convoy_workloads.bench.serving.server import free_port, serving
+from convoy_workloads.bench.serving.server import serving
+from convoy_workloads.local.ports import free_port
 
 TOKENS = 8
 TARGET = 5000.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,13 +17,6 @@ END_SECONDS = 20.0
 
 class ServerError(Exception):
     """Raised if the server does not start. The message has the end of its output."""
-
-
-def free_port() -> int:
-    """Return a port that is free at present."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -23,9 +23,9 @@ from aiohttp import web
 
 from convoy_workloads.bench.arms import Arm, Arms, function
 from convoy_workloads.bench.comparison import Bench, Equality, Measure
-from convoy_workloads.bench.serving.server import free_port
 from convoy_workloads.engines.activator.engine import ActivatorProcess
 from convoy_workloads.engines.activator.params import Params
+from convoy_workloads.local.ports import free_port
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.serving.settings import Settings
 

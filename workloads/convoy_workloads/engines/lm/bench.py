@@ -17,7 +17,8 @@ from convoy_crds import terms
 from convoy_workloads.bench.arms import Arm, Arms, function
 from convoy_workloads.bench.comparison import Bench, Equality, Measure
 from convoy_workloads.bench.serving.clients import request, run_clients, texts
-from convoy_workloads.bench.serving.server import free_port, serving
+from convoy_workloads.bench.serving.server import serving
+from convoy_workloads.local.ports import free_port
 
 CLIENTS = 8
 MODEL = {"context": 256, "layers": 4, "width": 512, "heads": 8, "kv_tokens": 8192}

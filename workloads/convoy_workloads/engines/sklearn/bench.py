@@ -16,7 +16,8 @@ from convoy_crds import terms
 from convoy_workloads.bench.arms import Arm, Arms, function
 from convoy_workloads.bench.comparison import Bench, Equality, Measure
 from convoy_workloads.bench.serving.clients import Responses, is_whole, request, run_clients
-from convoy_workloads.bench.serving.server import free_port, serving
+from convoy_workloads.bench.serving.server import serving
+from convoy_workloads.local.ports import free_port
 
 CLIENTS = 16
 PATH = "/v2/models/sklearn/infer"
