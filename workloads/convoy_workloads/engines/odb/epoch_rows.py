@@ -120,6 +120,12 @@ def add_workers(found: Figures, trials: Trials, starts: Trials) -> None:
         add_ratio(found, row, (measure, trials[WORKER], trials[PACKAGE]), None)
 
 
+def add_failures(found: Figures, failures: int, rounds: int) -> None:
+    """Add the number of rounds that failed and were repeated, beside `rounds` that ended."""
+    spread = f"beside {rounds} rounds that ended"
+    found.add(Metric(f"odb, one worker: rounds that failed, {PACKAGE}", "", spread=spread), failures)
+
+
 def add_ratio(
     found: Figures,
     name: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy_workloads.bench.comparison import Measure
-from convoy_workloads.bench.trial import Trial, run
+from convoy_workloads.bench.trial import Trial, TrialError, run
 from convoy_workloads.engines.odb.bench import BLIND, FIXED, FULL, ONLINE, program
 
 GREEDY, GROUPED, ORACLE = "odb, batches filled as in the paper", "length-grouped batches", "offline oracle"
@@ -24,6 +24,10 @@ EMPTY_EVERY = 100
 """One document of that comparison in so many is empty."""
 FEWEST = 8
 """Samples of an epoch that shows the start of the processes."""
+FAILURES = 20
+"""Maximum number of rounds with the published package that may fail. Its loader sometimes raises RuntimeError
+or waits 5 s at the end of an epoch, when a process of the loader ends before its data is read.
+"""
 PROCESSORS = 1.0
 """Processors that two ranks must have got for their wall times to count. With fewer, other programs used the
 machine.
@@ -89,3 +93,24 @@ def measure(
         name: [Trial(one["seconds"], one["processor_seconds"], one) for one in listed]
         for name, listed in zip(arms, results, strict=True)
     }
+
+
+def measure_workers(
+    package: Path, params: Mapping[str, Any], rounds: int
+) -> tuple[dict[str, list[Trial]], int]:
+    """Run the arms of `worker_arms`, each round by processes of its own. A round in which the package fails
+    is repeated. Return the trials by name of the arm, and the number of rounds that failed.
+
+    Raises TrialError after more than `FAILURES` failures, and if something else fails.
+    """
+    found: dict[str, list[Trial]] = {WORKER: [], PACKAGE: []}
+    failures = 0
+    while len(found[WORKER]) < rounds:
+        try:
+            for name, trials in measure(worker_arms(package, params), 1).items():
+                found[name] += trials
+        except TrialError as error:
+            failures += 1
+            if str(package) not in str(error) or failures > FAILURES:
+                raise
+    return found, failures

@@ -22,7 +22,7 @@ from convoy_workloads.engines.odb.row_arms import (
     epoch_arms,
     equal_arms,
     measure,
-    worker_arms,
+    measure_workers,
 )
 from convoy_workloads.engines.odb.schedules import BrokenPromise, play, random_schedule
 
@@ -38,8 +38,10 @@ def figures(package: Path | None, rounds: int = ROUNDS) -> Figures:
         metric = Metric(f"odb, one worker: processor time of an epoch, {PACKAGE}", "seconds")
         found.add_unmeasured(metric, "the package cannot be installed")
     else:
-        starts = measure(worker_arms(package, {**LONG, "samples": FEWEST}), rounds)
-        epoch_rows.add_workers(found, measure(worker_arms(package, LONG), rounds), starts)
+        starts, short = measure_workers(package, {**LONG, "samples": FEWEST}, rounds)
+        trials, long = measure_workers(package, LONG, rounds)
+        epoch_rows.add_workers(found, trials, starts)
+        epoch_rows.add_failures(found, short + long, 2 * rounds)
     add_equal_loss(found, measure(equal_arms(), rounds, seeds=True))
     add_schedules(found, SCHEDULES)
     _claims(found)
