@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from convoy_workloads.engines.lm import self_test, weights
+from convoy_workloads.engines.lm import models, self_test
 from convoy_workloads.engines.lm.blocks import BlockPool
 from convoy_workloads.engines.lm.forward import Layout, PagedModel
 from convoy_workloads.engines.lm.params import Params
@@ -52,13 +52,13 @@ class LanguageModel:
         first = self._pipeline is None
         if self._pipeline is not None and self._group.rank == 0:
             self._pipeline.announce(Notice.LOAD)
-        loaded = weights.load(self._path, params, renew)
-        model = loaded.model.to(self._device)
+        loaded = models.load(self._path, params, self._device, renew)
+        model = loaded.model
         blocks = params.kv_tokens // params.block
-        context = min(model.context, blocks * params.block)
+        context = min(model.shape.context, blocks * params.block)
         if context < 2:
             raise ModelError(f"params.kv_tokens: {params.kv_tokens} tokens are too few for a sequence")
-        layers = layers_of(self._group, len(model.blocks))
+        layers = layers_of(self._group, model.shape.layers)
         paged = PagedModel(model, layers, Layout(params.rows, params.block, context), blocks)
         self._pipeline = Pipeline(self._group, paged)
         self._scheduler = Scheduler(

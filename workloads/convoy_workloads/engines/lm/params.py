@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Params(BaseModel):
-    """A language model over bytes, as `gpt` trains it. Its shape comes from the checkpoint."""
+    """A language model, as `gpt` trains it or of the family Llama. Its shape comes from the checkpoint."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -35,6 +35,8 @@ class Params(BaseModel):
     """Longest time for a request. The header `X-Request-Timeout` may shorten it."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 1 << 20
     """Maximum size of a request's body."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the weights and of the key-value cache. Attention adds up in float32."""
     heads: Annotated[int, Field(ge=0, le=256)] = 0
     """Number of attention heads, for a model whose files do not contain it. 0 takes the number from the
     files.
@@ -45,6 +47,14 @@ class Params(BaseModel):
     """Without a model: number of transformer blocks."""
     width: Annotated[int, Field(ge=8, le=16_384)] = 128
     """Without a model: size of the residual stream. `heads`, 4 by default, must divide it."""
+    architecture: Literal["gpt", "llama"] = "gpt"
+    """Without a model: family of the model that the engine makes."""
+    kv_heads: Annotated[int, Field(ge=0, le=256)] = 0
+    """Without a model, llama: number of key-value heads. It must divide `heads`. 0 for as many as `heads`."""
+    feed: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """Without a model, llama: width of the feed-forward network. 0 for 8/3 of `width`, rounded up to a
+    multiple of 64.
+    """
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     """Without a model: random seed of the weights."""
 

@@ -11,13 +11,12 @@ import contextlib
 from collections.abc import Callable
 from enum import IntEnum
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from convoy_workloads.engines.gpt.model import VOCABULARY
-from convoy_workloads.engines.lm.forward import Layout, PagedModel
+from convoy_workloads.engines.lm.blocks import TRASH
+from convoy_workloads.engines.lm.forward import FIRST_BLOCK, Batch, Integers, Layout, PagedModel
 from convoy_workloads.engines.lm.scheduler import Row
 from convoy_workloads.serving.group import Group
 from convoy_workloads.serving.protocol import ModelError
@@ -54,8 +53,8 @@ class Pipeline:
         self.paged = paged
         self._group = group
         self._layout = paged.layout
-        self._stream = torch.empty((self._layout.rows, paged.width))
-        self._logits = torch.empty((self._layout.rows, VOCABULARY))
+        self._stream = torch.empty((self._layout.rows, paged.model.shape.width))
+        self._logits = torch.empty((self._layout.rows, paged.model.shape.vocabulary))
 
     @property
     def layout(self) -> Layout:
@@ -64,9 +63,7 @@ class Pipeline:
 
     # The following methods run on rank 0.
 
-    def announce(
-        self, notice: Notice, integers: np.ndarray[tuple[int, int], np.dtype[np.int64]] | None = None
-    ) -> None:
+    def announce(self, notice: Notice, integers: Integers | None = None) -> None:
         """Send an announcement to all other ranks. Raises RuntimeError if a rank is lost."""
         if self._group.world == 1:
             return
@@ -81,13 +78,14 @@ class Pipeline:
         """Return the logits of rows. Raises RuntimeError if a rank is lost."""
         integers = self._layout.integers(rows)
         self.announce(Notice.STEP, integers)
-        batch = self._layout.batch(integers, self.paged.device)
+        batch = self._batch(integers)
         stream = self.paged.blocks(self.paged.embed(batch), batch)
         if self._group.world == 1:
             return self.paged.logits(stream)
-        dist.send(stream.cpu(), 1)
-        dist.recv(self._logits, self._group.world - 1)
-        return self._logits
+        dist.send(stream.float().cpu(), 1)
+        logits = self._logits[: len(stream)]
+        dist.recv(logits, self._group.world - 1)
+        return logits
 
     def clear(self) -> None:
         """Set the caches of all ranks to zero."""
@@ -117,10 +115,18 @@ class Pipeline:
                 self.paged.clear()
             elif notice is Notice.STEP:
                 integers = message[1:].numpy().reshape(self._layout.rows, -1).copy()
-                batch = self._layout.batch(integers, self.paged.device)
-                dist.recv(self._stream, rank - 1)
-                stream = self.paged.blocks(self._stream.to(self.paged.device), batch)
+                batch = self._batch(integers)
+                received = self._stream[: len(batch.tokens_R)]
+                dist.recv(received, rank - 1)
+                model = self.paged.model
+                stream = self.paged.blocks(received.to(model.device, model.dtype), batch)
                 if rank == last:
                     dist.send(self.paged.logits(stream).cpu(), 0)
                 else:
-                    dist.send(stream.cpu(), rank + 1)
+                    dist.send(stream.float().cpu(), rank + 1)
+
+    def _batch(self, integers: Integers) -> Batch:
+        """Return the rows as tensors, without padding rows if the model needs none."""
+        if self.paged.model.row_exact:
+            integers = integers[: max(1, int((integers[:, FIRST_BLOCK] != TRASH).sum()))]
+        return self._layout.batch(integers, self.paged.device)

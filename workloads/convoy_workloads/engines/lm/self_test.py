@@ -14,29 +14,28 @@ from convoy_workloads.serving.protocol import Prompt, Sampling, SelfTestFailed
 
 LENGTH = 24
 """Number of tokens of the tested sequence."""
-TOLERANCE = 1e-3
-"""Maximum difference of logits between the two forward passes, as a share of the largest logit."""
 
 
 def run(pipeline: Pipeline) -> None:
     """Test the model, then clear its cache. Raises SelfTestFailed if a check fails."""
     random = np.random.default_rng(0)
     paged = pipeline.paged
-    length = min(LENGTH, paged.layout.context)
-    tokens = [int(one) for one in random.integers(0, 256, length)]
+    length, vocabulary = min(LENGTH, paged.layout.context), paged.model.shape.vocabulary
+    tokens = [int(one) for one in random.integers(0, vocabulary, length)]
     alone = _logits(pipeline, tokens, beside=[])
     with torch.inference_mode():
-        plain = paged.model(torch.tensor([tokens], device=paged.device))[0, -1].double().cpu().numpy()
+        plain = paged.model.plain(torch.tensor([tokens], device=paged.device))[0, -1].double().cpu().numpy()
     if not np.isfinite(alone).all():
         raise SelfTestFailed("the model's logits are not finite")
     difference = float(np.abs(alone - plain).max())
-    if difference > TOLERANCE * max(1.0, float(np.abs(plain).max())):
+    if difference > paged.model.tolerance * max(1.0, float(np.abs(plain).max())):
         raise SelfTestFailed(
             f"the paged forward pass differs from the plain one by {difference:.2g}: this machine is faulty"
         )
     if paged.layout.rows > 1:
         others = [
-            [int(one) for one in random.integers(0, 256, 3)] for _ in range(min(2, paged.layout.rows - 1))
+            [int(one) for one in random.integers(0, vocabulary, 3)]
+            for _ in range(min(2, paged.layout.rows - 1))
         ]
         beside = _logits(pipeline, tokens, beside=others)
         if not np.array_equal(alone, beside):

@@ -1,0 +1,225 @@
+"""Models of the family Llama: read from a folder in the form of Hugging Face, or made by a seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+from torch import Tensor, nn
+
+from convoy_workloads.engines.gpt.model import VOCABULARY
+from convoy_workloads.engines.lm.llama import Frequencies, Layer, Llama, RMSNorm
+from convoy_workloads.engines.lm.params import Params
+from convoy_workloads.engines.lm.tensor_files import Tensors, copy_tensor
+from convoy_workloads.engines.lm.transformer import Shape
+from convoy_workloads.serving.protocol import ModelError
+
+FAMILIES = ("llama", "mistral", "qwen2")
+"""Values of `model_type` that this module reads."""
+DEFAULT_HEADS = 4
+STD = 0.02
+"""Standard deviation of the weights of a model that is made by a seed."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The facts of a `config.json`."""
+
+    shape: Shape
+    feed: int
+    epsilon: float
+    frequencies: Frequencies
+    qkv_bias: bool
+    tied: bool
+
+    def model(self) -> Llama:
+        """Return a model of this form, whose weights are not yet set."""
+        return Llama(
+            self.shape,
+            self.feed,
+            epsilon=self.epsilon,
+            frequencies=self.frequencies,
+            qkv_bias=self.qkv_bias,
+            tied=self.tied,
+        )
+
+
+class _Rope(BaseModel):
+    """The rotary positions in a `config.json`."""
+
+    kind: Literal["default", "llama3"] = Field("default", validation_alias=AliasChoices("rope_type", "type"))
+    rope_theta: PositiveFloat | None = None
+    factor: PositiveFloat = 1.0
+    low_freq_factor: PositiveFloat = 1.0
+    high_freq_factor: PositiveFloat = 4.0
+    original_max_position_embeddings: PositiveInt = 8192
+
+
+class _ConfigFile(BaseModel):
+    """The fields of a `config.json` that this engine reads."""
+
+    model_type: str
+    hidden_act: Literal["silu"] = "silu"
+    vocab_size: PositiveInt
+    max_position_embeddings: PositiveInt
+    num_hidden_layers: PositiveInt
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    rms_norm_eps: PositiveFloat = 1e-6
+    attention_bias: bool | None = None
+    tie_word_embeddings: bool = False
+    rope_theta: PositiveFloat = 10_000.0
+    # transformers 5 writes `rope_parameters`, earlier versions `rope_theta` and `rope_scaling`.
+    rope: _Rope | None = Field(None, validation_alias=AliasChoices("rope_parameters", "rope_scaling"))
+    sliding_window: int | None = None
+    use_sliding_window: bool = True
+
+    @model_validator(mode="after")
+    def _fits(self) -> _ConfigFile:
+        if self.sliding_window is not None and self.use_sliding_window:
+            raise ValueError("sliding_window: is not supported, because this engine attends to all positions")
+        if self.num_attention_heads % (self.num_key_value_heads or 1):
+            raise ValueError(
+                f"num_key_value_heads: {self.num_key_value_heads} must divide num_attention_heads, which is "
+                f"{self.num_attention_heads}"
+            )
+        if self.head_width % 2:
+            raise ValueError(f"head_dim: {self.head_width} must be even")
+        return self
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or max(1, self.hidden_size // self.num_attention_heads)
+
+
+def read(path: Path, body: Mapping[str, object]) -> Config:
+    """Return the facts of a `config.json`. Raises ModelError, with the field, if they cannot be used."""
+    try:
+        file = _ConfigFile.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ModelError(
+            f"{path}: {where}: {first['msg']}" if where else f"{path}: {first['msg']}"
+        ) from error
+    shape = Shape(
+        file.vocab_size,
+        file.max_position_embeddings,
+        file.num_hidden_layers,
+        file.hidden_size,
+        file.num_attention_heads,
+        file.num_key_value_heads or file.num_attention_heads,
+        file.head_width,
+    )
+    rope = file.rope or _Rope.model_validate({})
+    base = rope.rope_theta or file.rope_theta
+    stretched = Frequencies(
+        base,
+        rope.factor,
+        rope.low_freq_factor,
+        rope.high_freq_factor,
+        rope.original_max_position_embeddings,
+    )
+    # Qwen2 always has these biases, and its files do not have the field.
+    bias = file.model_type == "qwen2" if file.attention_bias is None else file.attention_bias
+    frequencies = stretched if rope.kind == "llama3" else Frequencies(base)
+    return Config(
+        shape, file.intermediate_size, file.rms_norm_eps, frequencies, bias, file.tie_word_embeddings
+    )
+
+
+def load(path: Path, config: Config, tensors: Tensors, renew: Callable[[], None]) -> Llama:
+    """Return the model in a folder. Raises ModelError, with the tensor, if it cannot be used."""
+    with torch.device("meta"):
+        model = config.model()
+    model = _empty(model, config)
+
+    def copy(name: str, target: Tensor) -> None:
+        if name not in tensors.names:
+            raise ModelError(f"{path} lacks the tensor {name}")
+        copy_tensor(name, tensors.get(name), target)
+        renew()
+
+    copy("model.embed_tokens.weight", model.tokens.weight)
+    copy("model.norm.weight", model.norm.weight)
+    if not config.tied:
+        copy("lm_head.weight", model.head.weight)
+    for number, layer in enumerate(model.layers):
+        assert isinstance(layer, Layer)  # noqa: S101 - ModuleList has no type of its elements
+        for name, target in _targets(layer, config).items():
+            copy(f"model.layers.{number}.{name}", target)
+    return model.eval()
+
+
+def _empty(model: Llama, config: Config) -> Llama:
+    """Return the model with memory for its weights, and with its rotary positions."""
+    model = model.to_empty(device="cpu")
+    angles = torch.outer(
+        torch.arange(config.shape.context, dtype=torch.float32),
+        config.frequencies.values(config.shape.head_width),
+    )
+    model.cosines, model.sines = angles.cos(), angles.sin()
+    if config.tied:
+        model.head.weight = model.tokens.weight
+    return model
+
+
+def _targets(layer: Layer, config: Config) -> dict[str, Tensor]:
+    """Return the part of a layer's weights that each tensor of the files fills."""
+    shape, feed = config.shape, config.feed
+    sizes = [shape.heads * shape.head_width, *[shape.kv_heads * shape.head_width] * 2]
+    found: dict[str, Tensor] = {
+        "input_layernorm.weight": layer.norm_attention.weight,
+        "post_attention_layernorm.weight": layer.norm_feed.weight,
+        "self_attn.o_proj.weight": layer.out.weight,
+        "mlp.down_proj.weight": layer.down.weight,
+    }
+    parts = zip("qkv", torch.split(layer.qkv.weight, sizes), strict=True)
+    found |= {f"self_attn.{one}_proj.weight": part for one, part in parts}
+    if layer.qkv.bias is not None:
+        biases = zip("qkv", torch.split(layer.qkv.bias, sizes), strict=True)
+        found |= {f"self_attn.{one}_proj.bias": part for one, part in biases}
+    gate, up = torch.split(layer.gate_up.weight, feed)
+    return {**found, "mlp.gate_proj.weight": gate, "mlp.up_proj.weight": up}
+
+
+def own_model(params: Params) -> Llama:
+    """Return a model over bytes with random weights. Raises ModelError if the sizes do not fit."""
+    heads = params.heads or DEFAULT_HEADS
+    kv_heads = params.kv_heads or heads
+    if params.width % (2 * heads):
+        raise ModelError(f"params.width: {params.width} must be a multiple of 2 * heads={2 * heads}")
+    if heads % kv_heads:
+        raise ModelError(f"params.kv_heads: {kv_heads} must divide heads={heads}")
+    feed = params.feed or math.ceil(params.width * 8 / 3 / 64) * 64
+    shape = Shape(
+        VOCABULARY, params.context, params.layers, params.width, heads, kv_heads, params.width // heads
+    )
+    generator = torch.Generator().manual_seed(params.seed)
+    config = Config(shape, feed, 1e-5, Frequencies(), qkv_bias=False, tied=False)
+    with torch.device("meta"):
+        model = config.model()
+    model = _empty(model, config)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                module.weight.normal_(0, STD, generator=generator)
+            elif isinstance(module, RMSNorm):
+                module.weight.fill_(1.0)
+    return model.eval()
