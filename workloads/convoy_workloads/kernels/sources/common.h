@@ -1,6 +1,12 @@
 // What all kernels share: the export macro and the signature of a kernel function.
 #pragma once
 
+// GCC 12 warns about the undefined values that its own headers of intrinsics start from.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
 #include <cstdint>
 
 #define CONVOY_EXPORT extern "C" __attribute__((visibility("default")))
