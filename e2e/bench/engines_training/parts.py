@@ -9,6 +9,7 @@ from convoy_workloads.engines.adaptiveload import kernel_rows, kernel_timing
 from convoy_workloads.engines.adaptiveload import rows as adaptiveload
 from convoy_workloads.engines.casgd import gram_timing
 from convoy_workloads.engines.casgd import rows as casgd
+from convoy_workloads.engines.gpt import expert_rows
 from convoy_workloads.engines.odb import rows as odb
 from convoy_workloads.engines.prelort import rows as prelort
 from e2e.bench.engines_training.packages import installed
@@ -19,6 +20,7 @@ PARTS: Mapping[str, Callable[[Figures], None]] = {
     "casgd": lambda found: found.merge(casgd.figures()),
     "prelort": lambda found: found.merge(prelort.digits_figures(installed("prelort"))),
     "prelort-text": lambda found: found.merge(prelort.text_figures(installed("prelort"))),
+    "gpt-experts": lambda found: found.merge(expert_rows.figures()),
 }
 """Functions that measure an engine and add its figures, by name of the engine or of its task."""
 GPU_PARTS: Mapping[str, Callable[[Figures], None]] = {

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from convoy_crds.params import params_error, schema_error
-from convoy_workloads.engines.gpt import data
+from convoy_workloads.engines.gpt import data, expert_rows
 from convoy_workloads.engines.gpt.engine import HELD_OUT_SEED
 from convoy_workloads.engines.gpt.model import GPT, VOCABULARY
 from convoy_workloads.engines.gpt.params import Params
@@ -117,3 +117,12 @@ def test_text_generation_is_reproducible() -> None:
     texts = [model.write(b"def ", 20, torch.Generator().manual_seed(4)) for _ in range(2)]
     assert texts[0] == texts[1]
     assert len(texts[0]) == 20
+
+
+def test_the_rows_of_the_experts_have_the_skew_of_each_arm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expert_rows, "SIZES", (4,))
+    monkeypatch.setattr(expert_rows, "HELD_OUT", 1)
+    rows = expert_rows.figures(steps=1, seeds=1).rows()
+    busiest = [row["value"] for row in rows if "busiest" in row["metric"]]
+    assert len(busiest) == 2 and len(rows) == 6
+    assert all(1 <= value <= 4 for value in busiest)
