@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -104,8 +104,18 @@ def compiler() -> str | None:
     return None
 
 
-def compile_unit(unit: Unit, output: Path, *, sanitize: str = "", deadline: float = DEADLINE) -> Path:
-    """Compile a unit to `output/<name>.so`. Replace that file at once. Raises KernelError."""
+def compile_unit(
+    unit: Unit,
+    output: Path,
+    *,
+    sanitize: str = "",
+    extra: Sequence[str] = (),
+    deadline: float = DEADLINE,
+) -> Path:
+    """Compile a unit to `output/<name>.so`, with `extra` flags. Replace that file at once.
+
+    Raises KernelError.
+    """
     program = compiler()
     if program is None:
         raise KernelError("no C++ compiler: install g++ (Debian: apt-get install g++), or set CXX")
@@ -113,7 +123,7 @@ def compile_unit(unit: Unit, output: Path, *, sanitize: str = "", deadline: floa
     final = output / f"{unit.name}.so"
     with tempfile.TemporaryDirectory(prefix=f".{unit.name}-", dir=output) as folder:
         made = Path(folder) / final.name
-        command = [program, *flags(unit, sanitize), str(unit.source), "-o", str(made)]
+        command = [program, *flags(unit, sanitize), *extra, str(unit.source), "-o", str(made)]
         try:
             ended = subprocess.run(
                 command,

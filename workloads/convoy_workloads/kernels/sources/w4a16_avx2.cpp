@@ -1,0 +1,3 @@
+#include "weight_only_avx2.h"
+
+CONVOY_WEIGHT_ONLY(w4a16, convoy::Kernel<convoy::Avx2, convoy::Avx2Bits4>)

@@ -1,0 +1,3 @@
+#include "weight_only_avx512.h"
+
+CONVOY_WEIGHT_ONLY(w8a16, convoy::Kernel<convoy::Avx512, convoy::Avx512Bits8>)

@@ -1,0 +1,3 @@
+#include "weight_only_avx512bf16.h"
+
+CONVOY_WEIGHT_ONLY(w8a16, convoy::Kernel<convoy::Avx512Bf16, convoy::Avx512Bf16Bits8>)
