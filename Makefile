@@ -89,6 +89,14 @@ fuzz: export CONVOY_FUZZ ?= 100
 fuzz: venv ## The random unit tests with a hundred times the cases of CI (1 hour).
 	@$(BIN)/python -m pytest -q -n $(WORKERS) $$(grep -rl "^from tests.cases import cases" tests/unit)
 
+.PHONY: kernels-fuzz
+kernels-fuzz: venv ## 100,000 random shapes, strides, alignments and tails of the compute kernels, beside their numpy twins (3 minutes).
+	@$(BIN)/python -m e2e.kernels.fuzz
+
+.PHONY: kernels-sanitize
+kernels-sanitize: venv ## The compute kernels under the sanitizers for addresses and undefined behaviour, their threads under the one for races (3 minutes).
+	@$(BIN)/python -m e2e.kernels.sanitize
+
 .PHONY: integration
 integration: binaries ## Tests against a real kube-apiserver and etcd.
 	@$(TIMED) integration $(BIN)/python -m pytest tests/integration -q -n $(WAITERS) --dist loadgroup \

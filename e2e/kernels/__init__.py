@@ -1,0 +1,1 @@
+"""Random tests of the compute kernels, with and without sanitizers."""
