@@ -98,8 +98,11 @@ def _select(kernel: Kernel[F], wanted: str) -> Selection[F]:
             raise KernelError(f"kernel {kernel.name} cannot use {name}: {found.message}")
         if found.reason == "differs":
             library.warn_once(f"kernel {kernel.name} does not use {name}: {found.message}")
-    if failed := [one.message for one in rejected.values() if one.reason == "library"]:
-        library.warn_once(f"kernels run as slow numpy code: {failed[0]}")
+    # A missing compiler can be mended, so it comes before other reasons. The last set is the most common one.
+    failed = [one.message for one in rejected.values() if one.reason == "library"]
+    reasons = failed or [one.message for one in rejected.values() if one.reason == "cpu"][-1:]
+    if reasons:
+        library.warn_once(f"kernels run as slow numpy code: {reasons[0]}")
     return Selection(kernel.name, TWIN, kernel.twin, rejected)
 
 

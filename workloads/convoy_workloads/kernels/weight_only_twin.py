@@ -90,7 +90,8 @@ class Case:
         by_group = np.arange(self.packed.inputs) // self.packed.group_size
         size = np.abs(codes - middle) + np.abs(zeros - middle)[:, by_group] + 1
         size *= np.abs(scales.astype(np.float64))[:, by_group]
-        return TOLERANCE * (np.abs(self.x.astype(np.float64)) @ size.T) + 1e-30
+        found: NDArray[np.float64] = TOLERANCE * (np.abs(self.x.astype(np.float64)) @ size.T) + 1e-30
+        return found
 
 
 def random_case(random: np.random.Generator, scheme: str, *, rows: int = 0, most: int = 96) -> Case:

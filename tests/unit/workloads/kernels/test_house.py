@@ -229,6 +229,14 @@ def test_without_compiler_and_libraries_the_twin_runs_with_one_warning(
     assert "install g++" in error
 
 
+def test_on_another_cpu_the_twin_runs_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loads_anything(monkeypatch, lacking="avx2")
+    assert dispatch.select(toy_kernel(bind_toy)).instruction_set == dispatch.TWIN
+    assert "run as slow numpy code: this CPU lacks flag" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("texts", "cores"),
     [
