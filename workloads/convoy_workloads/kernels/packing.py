@@ -7,7 +7,7 @@ inputs. Packing loses nothing: `unpack` returns the same arrays, bit for bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ _OUTPUTS_AT_ONCE = 512
 """Outputs that are packed or unpacked together, so that temporary arrays stay small."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PackedWeights:
     """A packed matrix of `outputs` x `inputs` weights. Make it with `pack` or `packed_file.open_packed`."""
 
@@ -39,10 +39,13 @@ class PackedWeights:
     group_size: int
     tiles: NDArray[np.uint8]
     """All tiles, one after another. The address is a multiple of ALIGNMENT."""
+    address: int = field(init=False, repr=False)
+    """Address of the tiles."""
 
     def __post_init__(self) -> None:
         size = packed_size(self.scheme, self.outputs, self.inputs, self.group_size)
         check_array("tiles", self.tiles, np.uint8, (size,), alignment=ALIGNMENT)
+        object.__setattr__(self, "address", self.tiles.ctypes.data)
 
     @property
     def groups(self) -> int:

@@ -88,7 +88,7 @@ def bind(name: str) -> Callable[[ctypes.CDLL], Product]:
             chunks = packed.groups * -(-packed.group_size // _CHUNK_INPUTS)
             memory = _workspace(x.rows * (padded + chunks) * 4)
             arguments = Arguments(
-                packed.tiles.ctypes.data, x.address, y.address, memory, memory + x.rows * padded * 4,
+                packed.address, x.address, y.address, memory, memory + x.rows * padded * 4,
                 x.rows, packed.outputs, packed.inputs, packed.group_size, x.stride, y.stride, x.type, y.type,
             )  # fmt: skip
             blocks, tiles = row_blocks(ctypes.byref(arguments)), -(-packed.outputs // TILE_OUTPUTS)

@@ -101,6 +101,8 @@ def test_a_row_has_the_same_bits_beside_others_and_at_any_place(scheme: str, nam
     for rows in range(2, 41):
         assert compute(x[:rows]).tobytes() == alone[:rows].tobytes()
         assert compute(x[40 - rows :][::-1].copy()).tobytes() == alone[40 - rows :][::-1].tobytes()
+    # More rows than are computed together with one unpacking of the weights.
+    assert compute(np.tile(x, (7, 1))).tobytes() == np.tile(alone, (7, 1)).tobytes()
 
 
 @schemes
