@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli import change, check, engine, load, logs, show, simulate, what_if, why
+from convoy.cli import change, check, engine, load, logs, quantize, show, simulate, what_if, why
 from convoy.cli.checkpoint.app import app as checkpoint
 from convoy.cli.cluster import Commands
 from convoy.cli.experiment.app import app as experiment
@@ -42,6 +42,7 @@ app.add_typer(rollout, name="rollout")
 app.add_typer(spot, name="spot")
 app.add_typer(topology, name="topology")
 app.add_typer(trace, name="trace")
+app.command("quantize")(quantize.quantize)
 app.command("load")(load.load)
 app.command("simulate")(simulate.simulate)
 app.command("what-if")(what_if.what_if)

@@ -147,10 +147,15 @@ class Decoder(Protocol):
 class Tokenizer(Protocol):
     """The conversion between text and tokens. All threads may use it."""
 
-    vocabulary: int
-    """Number of tokens."""
-    end: int | None
-    """Token that ends a text; None if the model has no such token."""
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of tokens."""
+        ...
+
+    @property
+    def end(self) -> int | None:
+        """Return the token that ends a text; None if the model has no such token."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""

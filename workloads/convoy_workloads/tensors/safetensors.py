@@ -6,7 +6,7 @@ import ctypes
 import json
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -113,19 +113,44 @@ def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> 
     Values that are not tensors are stored as one JSON object in the metadata `values`. Raises ShardError if
     a tensor has a type that safetensors does not support.
     """
-    names = sorted(whole.names, key=lambda name: (-item_size(whole.part(name)), name))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata, "values": _values(whole)}}
+    parts = {name: whole.part(name) for name in whole.names}
+    facts = {name: (one.dtype, tuple(one.shape), item_size(one)) for name, one in parts.items()}
+    _write_file(path, facts, whole.tensor, {**metadata, "values": _values(whole)})
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file with these tensors. Raises ShardError if a tensor has a type that safetensors
+    does not support.
+    """
+    facts = {
+        name: (str(one.dtype).removeprefix("torch."), tuple(one.shape), one.dtype.itemsize)
+        for name, one in tensors.items()
+    }
+    _write_file(path, facts, tensors.__getitem__, metadata)
+
+
+def _write_file(
+    path: Path,
+    facts: Mapping[str, tuple[str, tuple[int, ...], int]],
+    tensor: Callable[[str], torch.Tensor],
+    metadata: Mapping[str, str],
+) -> None:
+    """Write a safetensors file. `facts`: torch's name of the type, the shape, and the bytes of an element, by
+    name of the tensor.
+    """
+    names = sorted(facts, key=lambda name: (-facts[name][2], name))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata}}
     at = 0
     for name in names:
-        part = whole.part(name)
-        if part.dtype not in SAFE_NAMES:
+        dtype, shape, item = facts[name]
+        if dtype not in SAFE_NAMES:
             raise ShardError(
-                f"tensor {name} has type {part.dtype}, which safetensors does not support: use --format dcp"
+                f"tensor {name} has type {dtype}, which safetensors does not support: use --format dcp"
             )
-        size = math.prod(part.shape) * item_size(part)
+        size = math.prod(shape) * item
         header[name] = {
-            "dtype": SAFE_NAMES[part.dtype],
-            "shape": list(part.shape),
+            "dtype": SAFE_NAMES[dtype],
+            "shape": list(shape),
             "data_offsets": [at, at + size],
         }
         at += size
@@ -134,7 +159,7 @@ def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> 
     with path.open("xb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in names:
-            _write(file, whole.tensor(name))
+            _write(file, tensor(name))
 
 
 def _values(whole: Whole) -> str:

@@ -13,11 +13,12 @@ import torch
 from convoy_workloads.engines.lm import models, self_test
 from convoy_workloads.engines.lm.blocks import BlockPool
 from convoy_workloads.engines.lm.forward import Layout, PagedModel
+from convoy_workloads.engines.lm.models import LoadedModel
 from convoy_workloads.engines.lm.params import Params
 from convoy_workloads.engines.lm.pipeline import Notice, Pipeline, layers_of
 from convoy_workloads.engines.lm.sampling import choose
 from convoy_workloads.engines.lm.scheduler import Scheduler
-from convoy_workloads.engines.lm.tokenizer import ByteTokenizer
+from convoy_workloads.engines.lm.tokenizer import ModelTokenizer
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.serving.front import Limits
 from convoy_workloads.serving.group import Group, form
@@ -35,7 +36,8 @@ class LanguageModel:
         self, params: Params, path: Path | None, device: torch.device, group: Group | None = None
     ) -> None:
         """`path`: folder of the model; None to use the engine's own model."""
-        self.tokenizer: Tokenizer = ByteTokenizer()
+        self.tokenizer: Tokenizer
+        self.tokenizer = self._tokenizer = ModelTokenizer()
         self._params = params
         self._path = path
         self._device = device
@@ -52,8 +54,9 @@ class LanguageModel:
         first = self._pipeline is None
         if self._pipeline is not None and self._group.rank == 0:
             self._pipeline.announce(Notice.LOAD)
-        loaded = models.load(self._path, params, self._device, renew)
+        loaded = self._read(renew)
         model = loaded.model
+        self._tokenizer.current = loaded.tokenizer
         blocks = params.kv_tokens // params.block
         context = min(model.shape.context, blocks * params.block)
         if context < 2:
@@ -68,6 +71,10 @@ class LanguageModel:
         if first:
             form(self._group, renew)
         return ModelCard(params.name, context, loaded.source, loaded.facts)
+
+    def _read(self, renew: Callable[[], None]) -> LoadedModel:
+        """Return the model, which is read from its files."""
+        return models.load(self._path, self._params, self._device, renew)
 
     def self_test(self) -> None:
         """Compare the paged model with the plain one. Raises SelfTestFailed if they differ."""
@@ -87,10 +94,10 @@ class LanguageModel:
             return []
         table = logits.double().cpu().numpy()
         found = []
-        for number in newest:
+        for number, own in zip(newest, table, strict=True):
             one = rows[number].sequence
             reused = one.reused if not one.generated else None
-            token = choose(one.prompt, one.generated, np.array(table[number]), reused)
+            token = choose(one.prompt, one.generated, np.array(own), reused)
             one.tokens.append(token.token)
             found.append(token)
         return found

@@ -27,8 +27,12 @@ from convoy_workloads.engines.lm.scheduler import Row
 from convoy_workloads.engines.lm.transformer import Transformer
 
 Integers = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-"""An iteration's rows as one array: per row the token, the position and the blocks."""
-FIRST_BLOCK = 2
+"""An iteration's rows as one array: per row the token, the position, 1 if it gives a next token, and the
+blocks.
+"""
+NEWEST = 2
+"""Column that is 1 if the row gives the next token of its sequence."""
+FIRST_BLOCK = 3
 """Column of a row's first block."""
 TILE = 64
 """Minimum number of positions of a tile of attention."""
@@ -71,6 +75,7 @@ class Layout:
             blocks = row.sequence.blocks
             found[number, 0] = row.sequence.tokens[row.position]
             found[number, 1] = row.position
+            found[number, NEWEST] = row.last
             found[number, FIRST_BLOCK : FIRST_BLOCK + len(blocks)] = blocks
         return found
 

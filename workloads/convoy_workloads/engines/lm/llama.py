@@ -95,6 +95,8 @@ class Llama(nn.Module):
         """
         super().__init__()
         self.shape = shape
+        self.feed = feed
+        self.frequencies = frequencies or Frequencies()
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList(Layer(shape, feed, epsilon, qkv_bias) for _ in range(shape.layers))
         self.norm = RMSNorm(shape.width, epsilon)
@@ -103,7 +105,7 @@ class Llama(nn.Module):
             self.head.weight = self.tokens.weight
         angles = torch.outer(
             torch.arange(shape.context, dtype=torch.float32),
-            (frequencies or Frequencies()).values(shape.head_width),
+            self.frequencies.values(shape.head_width),
         )
         self.register_buffer("cosines", angles.cos(), persistent=False)
         self.register_buffer("sines", angles.sin(), persistent=False)

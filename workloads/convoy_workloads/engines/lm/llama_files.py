@@ -146,9 +146,7 @@ def read(path: Path, body: Mapping[str, object]) -> Config:
 
 def load(path: Path, config: Config, tensors: Tensors, renew: Callable[[], None]) -> Llama:
     """Return the model in a folder. Raises ModelError, with the tensor, if it cannot be used."""
-    with torch.device("meta"):
-        model = config.model()
-    model = _empty(model, config)
+    model = empty(config)
 
     def copy(name: str, target: Tensor) -> None:
         if name not in tensors.names:
@@ -167,8 +165,10 @@ def load(path: Path, config: Config, tensors: Tensors, renew: Callable[[], None]
     return model.eval()
 
 
-def _empty(model: Llama, config: Config) -> Llama:
-    """Return the model with memory for its weights, and with its rotary positions."""
+def empty(config: Config) -> Llama:
+    """Return a model with memory for its weights, and with its rotary positions."""
+    with torch.device("meta"):
+        model = config.model()
     model = model.to_empty(device="cpu")
     angles = torch.outer(
         torch.arange(config.shape.context, dtype=torch.float32),
@@ -213,9 +213,7 @@ def own_model(params: Params) -> Llama:
     )
     generator = torch.Generator().manual_seed(params.seed)
     config = Config(shape, feed, 1e-5, Frequencies(), qkv_bias=False, tied=False)
-    with torch.device("meta"):
-        model = config.model()
-    model = _empty(model, config)
+    model = empty(config)
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, nn.Linear | nn.Embedding):

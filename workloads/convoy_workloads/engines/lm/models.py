@@ -10,7 +10,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from convoy_workloads.engines.lm import llama_files, weights
+from convoy_workloads.engines.gpt.model import VOCABULARY
+from convoy_workloads.engines.lm import file_tokenizer, llama_files, weights
 from convoy_workloads.engines.lm.gpt_layers import GPTLayers
 from convoy_workloads.engines.lm.llama import Llama
 from convoy_workloads.engines.lm.params import Params
@@ -48,10 +49,25 @@ def load(path: Path | None, params: Params, device: torch.device, renew: Callabl
     family = _family(path)
     if path is not None and family:
         model, facts = _llama(path, params, device, renew)
-        return LoadedModel(model, ByteTokenizer(), f"the model in {path}", {"trained": True, **facts})
+        own = tokenizer(path, model.shape.vocabulary)
+        return LoadedModel(model, own, f"the model in {path}", {"trained": True, **facts})
     found = weights.load(path, params, renew)
     layers = GPTLayers(_placed(found.model, params, device))
     return LoadedModel(layers, ByteTokenizer(), found.source, found.facts)
+
+
+def tokenizer(path: Path | None, vocabulary: int) -> Tokenizer:
+    """Return the tokenizer of the model in a folder. Raises ModelError if there is none, although the model
+    is not over bytes.
+    """
+    if path is not None and path.is_dir() and (path / file_tokenizer.FILE).is_file():
+        return file_tokenizer.read(path, vocabulary)
+    if vocabulary != VOCABULARY:
+        raise ModelError(
+            f"{path} has no {file_tokenizer.FILE}, but the model has {vocabulary} tokens, and only a model "
+            f"with {VOCABULARY} is over bytes: add the file {file_tokenizer.FILE} of the model"
+        )
+    return ByteTokenizer()
 
 
 def _family(path: Path | None) -> str:
@@ -60,8 +76,13 @@ def _family(path: Path | None) -> str:
     """
     if path is None or not (path / CONFIG).is_file():
         return ""
-    family = str(read_config(path / CONFIG).get("model_type", ""))
-    if family and family not in llama_files.FAMILIES:
+    config = read_config(path / CONFIG)
+    if "quantization_config" in config:
+        raise ModelError(f"the model in {path} is quantised: serve it with the engine tilefuse")
+    family = str(config.get("model_type", ""))
+    if family in ("", "gpt"):
+        return ""
+    if family not in llama_files.FAMILIES:
         served = ", ".join(llama_files.FAMILIES)
         raise ModelError(f"{path / CONFIG}: model_type {family!r} is not served; served: {served}, and gpt")
     return family

@@ -11,12 +11,13 @@ import contextlib
 from collections.abc import Callable
 from enum import IntEnum
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from convoy_workloads.engines.lm.blocks import TRASH
-from convoy_workloads.engines.lm.forward import FIRST_BLOCK, Batch, Integers, Layout, PagedModel
+from convoy_workloads.engines.lm.forward import FIRST_BLOCK, NEWEST, Batch, Integers, Layout, PagedModel
 from convoy_workloads.engines.lm.scheduler import Row
 from convoy_workloads.serving.group import Group
 from convoy_workloads.serving.protocol import ModelError
@@ -75,16 +76,20 @@ class Pipeline:
             dist.send(message, rank)
 
     def compute(self, rows: list[Row]) -> Tensor:
-        """Return the logits of rows. Raises RuntimeError if a rank is lost."""
+        """Compute rows. Return the logits of those that give a next token, in their order.
+
+        Raises RuntimeError if a rank is lost.
+        """
         integers = self._layout.integers(rows)
         self.announce(Notice.STEP, integers)
         batch = self._batch(integers)
         stream = self.paged.blocks(self.paged.embed(batch), batch)
         if self._group.world == 1:
-            return self.paged.logits(stream)
+            return self._newest_logits(stream, integers)
         dist.send(stream.float().cpu(), 1)
-        logits = self._logits[: len(stream)]
-        dist.recv(logits, self._group.world - 1)
+        logits = self._logits[: int(integers[:, NEWEST].sum())]
+        if len(logits):
+            dist.recv(logits, self._group.world - 1)
         return logits
 
     def clear(self) -> None:
@@ -120,10 +125,20 @@ class Pipeline:
                 dist.recv(received, rank - 1)
                 model = self.paged.model
                 stream = self.paged.blocks(received.to(model.device, model.dtype), batch)
-                if rank == last:
-                    dist.send(self.paged.logits(stream).cpu(), 0)
-                else:
+                if rank != last:
                     dist.send(stream.float().cpu(), rank + 1)
+                elif len(logits := self._newest_logits(stream, integers)):
+                    dist.send(logits.cpu(), 0)
+
+    def _newest_logits(self, stream: Tensor, integers: Integers) -> Tensor:
+        """Return the logits of the rows that give a next token. `stream`: the residual stream of all rows."""
+        newest = torch.from_numpy(np.flatnonzero(integers[:, NEWEST])).to(stream.device)
+        if not len(newest):
+            return self._logits[:0]
+        if self.paged.model.row_exact:
+            return self.paged.logits(stream[newest])
+        # With another number of rows, the product could have other bits.
+        return self.paged.logits(stream)[newest]
 
     def _batch(self, integers: Integers) -> Batch:
         """Return the rows as tensors, without padding rows if the model needs none."""

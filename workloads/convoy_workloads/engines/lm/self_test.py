@@ -61,10 +61,10 @@ def _logits(
         rows = scheduler.plan()
         logits = pipeline.compute(rows)
         scheduler.done(rows)
-        for number, row in enumerate(rows):
-            if row.last and row.sequence.prompt.id == len(beside):
+        for number, row in enumerate(row for row in rows if row.last):
+            if row.sequence.prompt.id == len(beside):
                 return logits[number].double().cpu().numpy()
-            if row.last and len(row.sequence.tokens) < layout.context:
+            if len(row.sequence.tokens) < layout.context:
                 row.sequence.tokens.append(number)
-            elif row.last:
+            else:
                 scheduler.remove(row.sequence.prompt.id)

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Sequence
 
 from convoy_workloads.engines.gpt.model import VOCABULARY
-from convoy_workloads.serving.protocol import Decoder
+from convoy_workloads.serving.protocol import Decoder, Tokenizer
 
 
 class ByteDecoder:
@@ -45,3 +45,36 @@ class ByteTokenizer:
     def render_chat(self, messages: Sequence[tuple[str, str]]) -> str:
         """Return a transcript that ends where the assistant continues."""
         return "".join(f"{role}: {text}\n" for role, text in messages) + "assistant: "
+
+
+class ModelTokenizer:
+    """The tokenizer of an engine: that of the loaded model. Before the first load, each byte is a token."""
+
+    def __init__(self) -> None:
+        self.current: Tokenizer = ByteTokenizer()
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of tokens."""
+        return self.current.vocabulary
+
+    @property
+    def end(self) -> int | None:
+        """Return the token that ends a text; None if the model has no such token."""
+        return self.current.end
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        return self.current.encode(text)
+
+    def decoder(self) -> Decoder:
+        """Return the decoder for a new sequence."""
+        return self.current.decoder()
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes that a token stands for."""
+        return self.current.bytes_of(token)
+
+    def render_chat(self, messages: Sequence[tuple[str, str]]) -> str:
+        """Return the prompt for a conversation."""
+        return self.current.render_chat(messages)
