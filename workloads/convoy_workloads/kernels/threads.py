@@ -33,22 +33,32 @@ def quota(texts: Mapping[str, str]) -> float | None:
     return allowed / period if allowed > 0 and period > 0 else None
 
 
-def thread_count(affinity: int, cores: float | None) -> int:
-    """Return the number of threads for a CPU affinity and a quota. A quota of 2.5 cores gives two threads,
-    because a third thread would make the system stop all three for a part of each period.
+def thread_count(affinity: int, cores: float | None, share: str = "") -> int:
+    """Return the number of threads for a CPU affinity, a quota and the text of OMP_NUM_THREADS.
+
+    A quota of 2.5 cores gives two threads, because a third thread would make the system stop all three for a
+    part of each period.
     """
-    return max(1, min(affinity, MAX_THREADS, affinity if cores is None else int(cores)))
+    limits = [affinity, MAX_THREADS]
+    if cores is not None:
+        limits.append(int(cores))
+    if share.isdecimal():
+        limits.append(int(share))
+    return max(1, min(limits))
 
 
 def available_threads() -> int:
-    """Return the number of threads that this container can run at full speed."""
+    """Return the number of threads that this process can run at full speed. The launcher sets OMP_NUM_THREADS
+    to a rank's share of the container's cores.
+    """
     texts = {}
     for name in _FILES:
         try:
             texts[name] = (_CGROUP / name).read_text()
         except OSError:
             continue
-    return thread_count(len(os.sched_getaffinity(0)), quota(texts))
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    return thread_count(len(os.sched_getaffinity(0)), quota(texts), share)
 
 
 class ThreadPool:

@@ -253,11 +253,21 @@ def test_quotas_of_both_versions_of_cgroups(texts: dict[str, str], cores: float 
 
 
 @pytest.mark.parametrize(
-    ("affinity", "cores", "expected"),
-    [(8, None, 8), (8, 2.5, 2), (2, 16.0, 2), (4, 0.5, 1), (999, None, threads.MAX_THREADS)],
+    ("affinity", "cores", "share", "expected"),
+    [
+        (8, None, "", 8),
+        (8, 2.5, "", 2),
+        (2, 16.0, "", 2),
+        (4, 0.5, "", 1),
+        (999, None, "", threads.MAX_THREADS),
+        (8, 6.0, "3", 3),
+        (8, 2.0, "3", 2),
+        (8, None, "0", 1),
+        (8, None, "4,2", 8),
+    ],
 )
-def test_threads_are_whole_cores(affinity: int, cores: float | None, expected: int) -> None:
-    assert threads.thread_count(affinity, cores) == expected
+def test_threads_are_whole_cores(affinity: int, cores: float | None, share: str, expected: int) -> None:
+    assert threads.thread_count(affinity, cores, share) == expected
 
 
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
