@@ -1,0 +1,274 @@
+"""Tests of an index's files: round trips, damage, crashes, forks and the operations of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.workloads.aperon.aperon_index import QUICK, clustered, made
+
+from convoy_workloads.engines.aperon import log
+from convoy_workloads.engines.aperon.errors import (
+    CorruptFile,
+    IndexClosed,
+    IndexExists,
+    IndexInUse,
+    InvalidInput,
+    LogGap,
+    NoIndex,
+    OperationsGone,
+)
+from convoy_workloads.engines.aperon.index import VectorIndex
+from convoy_workloads.engines.aperon.manifest import manifest_files
+from convoy_workloads.engines.aperon.segment_file import read_arrays, write_arrays
+from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
+from convoy_workloads.engines.aperon.storage import Storage
+
+FIELDS = {"word": "keyword", "count": "integer", "share": "float", "yes": "boolean"}
+RECORD = {"word": "ä", "count": -3, "share": 0.5, "yes": False}
+
+
+def contents(index: VectorIndex) -> dict[Any, Any]:
+    ids = sorted(index.ids(), key=str)
+    found = (one for one in index.fetch(ids) if one)
+    return {one.id: (one.vector.tolist(), one.record) for one in found}
+
+
+def filled(folder: Path, rows: int = 60) -> VectorIndex:
+    """Return an index with a segment, deleted rows in it, and rows in memory."""
+    index = VectorIndex.create(folder, IndexSettings(6, fields=FIELDS, grains=3), options=QUICK)
+    vectors = clustered(rows, 6)
+    index.upsert([f"ü{at}" for at in range(rows)], vectors, [RECORD] * (rows - 1) + [{}])
+    index.flush()
+    index.delete(["ü1", "ü2"])
+    index.upsert(["ü3", "more"], vectors[:2], [{"count": 5}, None])
+    return index
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_index_opens_with_all_that_was_acknowledged(tmp_path: Path, closed: bool) -> None:
+    index = filled(tmp_path)
+    expected, queries = contents(index), clustered(5, 6, seed=4)
+    found = index.search(queries, 5)
+    _ = index.close() if closed else index.abandon()
+    with VectorIndex(tmp_path, options=QUICK) as again:
+        assert contents(again) == expected and len(again) == 59
+        assert again.sequence == 3
+        other = again.search(queries, 5)
+        assert other.ids == found.ids and other.distances.tobytes() == found.distances.tobytes()
+        again.compact()
+        again.flush()
+        again.compact()
+        assert contents(again) == expected
+    assert len(list(tmp_path.glob("*.seg"))) <= 3
+
+
+def test_arrays_come_back_and_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "some.seg"
+    arrays = {"a": np.arange(10, dtype=">i4"), "b": np.zeros((0, 3), np.float32), "c": np.array([True])}
+    write_arrays(Storage(durable=False), path, {"x": 1}, arrays)
+    values, found = read_arrays(path)
+    assert values == {"x": 1} and all(np.array_equal(found[name], arrays[name]) for name in arrays)
+    data = path.read_bytes()
+    header = int.from_bytes(data[8:16], "little")
+    start = 64 + -(-header // 64) * 64
+    meaningful = [*range(20), *range(64, 64 + header), *range(start, start + 40), start + 64]
+    for at in meaningful[::3]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(CorruptFile, match=r"some\.seg"):
+            read_arrays(path)
+    for size in (0, 10, 70, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(CorruptFile, match=r"some\.seg"):
+            read_arrays(path)
+
+
+@pytest.mark.parametrize("damage", ["manifest", "segment", "missing", "tombstones"])
+def test_a_damaged_file_is_named_and_the_manifest_before_serves(tmp_path: Path, damage: str) -> None:
+    index = filled(tmp_path)
+    index.flush()
+    index.upsert(["last"], [[0] * 6])
+    expected = contents(index)
+    index.close()
+    path = {
+        "manifest": manifest_files(tmp_path)[0][1],
+        "segment": max(tmp_path.glob("*.seg")),
+        "missing": max(tmp_path.glob("*.seg")),
+        "tombstones": max(tmp_path.glob("*.live")),
+    }[damage]
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-40])
+    with VectorIndex(tmp_path, options=QUICK) as again:
+        assert [one.path for one in again.problems] == [path]
+        assert contents(again) == expected
+        again.flush()
+        again.flush()
+    with VectorIndex(tmp_path, options=QUICK) as repaired:
+        assert repaired.problems == () and contents(repaired) == expected
+
+
+def test_an_index_without_a_whole_manifest_does_not_open(tmp_path: Path) -> None:
+    index = filled(tmp_path)
+    index.close()
+    for path in tmp_path.glob("*.seg"):
+        path.write_bytes(b"no segment")
+    for _, path in manifest_files(tmp_path)[1:]:
+        path.unlink()
+    with pytest.raises(CorruptFile, match="segment-"):
+        VectorIndex(tmp_path)
+    with pytest.raises(NoIndex):
+        VectorIndex(tmp_path / "elsewhere")
+
+
+def records(folder: Path, count: int) -> Path:
+    path = log.log_path(folder, 1)
+    path.write_bytes(b"".join(log.encode_record(number, b"data" * number) for number in range(1, count + 1)))
+    return path
+
+
+def test_a_log_ends_before_its_first_incomplete_record(tmp_path: Path) -> None:
+    path = records(tmp_path, 4)
+    data = path.read_bytes()
+    third = len(b"".join(log.encode_record(number, b"data" * number) for number in (1, 2, 3)))
+    for size in range(third, len(data)):
+        path.write_bytes(data[:size])
+        assert [number for number, _ in log.read_logs(tmp_path, 0)] == [1, 2, 3]
+    path.write_bytes(data)
+    assert [number for number, _ in log.read_logs(tmp_path, 2)] == [3, 4]
+    log.Log(Storage(), tmp_path, 5, Options()).close()
+    path.write_bytes(data[:-1])
+    log.Log(Storage(), tmp_path, 4, Options()).close()
+    assert path.stat().st_size == third
+
+
+def test_a_damaged_record_inside_a_log_is_an_error(tmp_path: Path) -> None:
+    path = records(tmp_path, 4)
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptFile, match="damaged, and a complete one follows"):
+        list(log.read_logs(tmp_path, 0))
+    path.unlink()
+    log.log_path(tmp_path, 5).write_bytes(log.encode_record(5, b""))
+    with pytest.raises(CorruptFile, match="missing: the next log starts with record 5"):
+        list(log.read_logs(tmp_path, 0))
+
+
+def test_a_fork_shares_rows_and_goes_its_own_way(tmp_path: Path) -> None:
+    with filled(tmp_path / "a") as index:
+        expected = contents(index)
+        assert index.fork(tmp_path / "b") == 3
+        shared = max((tmp_path / "b").glob("*.seg"))
+        assert shared.stat().st_nlink == 2
+        with VectorIndex(tmp_path / "b", options=QUICK) as fork:
+            assert contents(fork) == expected
+            fork.upsert(["mine"], [[1] * 6])
+            fork.compact()
+            index.delete(index.ids())
+            index.compact()
+            index.flush()
+            assert len(index) == 0 and len(fork) == len(expected) + 1
+        with pytest.raises(IndexExists):
+            index.fork(tmp_path / "b")
+    with VectorIndex(tmp_path / "a", options=QUICK) as index:
+        assert len(index) == 0
+
+
+def test_a_replica_follows_by_operations(tmp_path: Path) -> None:
+    with filled(tmp_path / "a") as index, made(tmp_path / "c", clustered(9, 6)) as other:
+        settings = index.settings
+        with VectorIndex.create(tmp_path / "b", settings, options=QUICK) as replica:
+            operations = index.operations_after(0)
+            for number, data in operations[:2]:
+                assert replica.apply(number, data)
+            assert not replica.apply(*operations[1])
+            with pytest.raises(LogGap, match="operation 7 does not follow operation 2: send 3 first"):
+                replica.apply(7, operations[2][1])
+            with pytest.raises(InvalidInput, match="operation: "):
+                replica.apply(3, b"nonsense")
+            assert replica.apply(*operations[2])
+            assert contents(replica) == contents(index)
+            applied = index.delete(["more"])
+            assert applied.sequence == 4 and replica.apply(applied.sequence, applied.data)
+            assert index.operations_after(4) == []
+        with pytest.raises(InvalidInput, match="dimension 6 instead of 4"):
+            VectorIndex.create(tmp_path / "d", IndexSettings(4, fields=FIELDS)).apply(1, operations[0][1])
+        for _ in range(3):
+            index.upsert(["x"], [[0] * 6])
+            index.flush()
+        with pytest.raises(OperationsGone, match="copy the index"):
+            index.operations_after(0)
+        assert other.operations_after(0) == []
+
+
+class Interrupted(Storage):
+    """A storage that calls a function before it writes a segment."""
+
+    def __init__(self) -> None:
+        super().__init__(durable=False)
+        self.before: Callable[[], object] = lambda: None
+
+    def write(self, path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+        if path.suffix == ".seg":
+            self.before()
+        super().write(path, chunks)
+
+
+@pytest.mark.parametrize("work", ["flush", "compact"])
+def test_changes_during_upkeep_are_kept(tmp_path: Path, work: str) -> None:
+    storage = Interrupted()
+    filled(tmp_path).close()
+    with VectorIndex(tmp_path, options=QUICK, storage=storage) as index:
+
+        def change() -> None:
+            index.delete(["ü5", "more"])
+            index.upsert(["ü6", "ü3"], np.ones((2, 6)), [{"count": 1}, {"count": 2}])
+
+        storage.before = change
+        getattr(index, work)()
+        found = contents(index)
+        assert "ü5" not in found and "more" not in found
+        assert found["ü6"] == ([1] * 6, {"count": 1}) and found["ü3"] == ([1] * 6, {"count": 2})
+        assert len(found) == len(index) == 57
+        index.abandon()
+    with VectorIndex(tmp_path, options=QUICK) as again:
+        assert contents(again) == found
+
+
+def test_upkeep_is_due_by_rows_segments_and_deleted_rows(tmp_path: Path) -> None:
+    options = Options(fsync="never", flush_rows=20, most_segments=2, most_deleted=0.5)
+    with VectorIndex.create(tmp_path, IndexSettings(3), options=options) as index:
+        done = []
+        for at in range(4):
+            index.upsert([f"{at}-{row}" for row in range(20)], clustered(20, 3, seed=at))
+            while work := index.maintain():
+                done.append(work)
+        assert done == ["flush", "flush", "flush", "merge", "flush"]
+        index.delete([f"3-{row}" for row in range(11)])
+        assert index.due() == "merge"
+        assert index.maintain() == "merge" and index.due() is None and len(index) == 69
+
+
+def test_one_process_has_an_index_open(tmp_path: Path) -> None:
+    with filled(tmp_path) as index:
+        with pytest.raises(IndexInUse):
+            VectorIndex(tmp_path)
+        with pytest.raises(IndexInUse):
+            VectorIndex.create(tmp_path, index.settings)
+    with pytest.raises(IndexExists):
+        VectorIndex.create(tmp_path, index.settings)
+    with pytest.raises(IndexClosed):
+        index.delete(["x"])
+    index.close()
+
+
+def test_search_settings_are_kept(tmp_path: Path) -> None:
+    with filled(tmp_path) as index:
+        index.set_search_settings(SearchSettings(3, 77))
+    with VectorIndex(tmp_path) as again:
+        assert again.search_settings == SearchSettings(3, 77) and len(again) == 59

@@ -1,0 +1,1 @@
+"""The engine `aperon`: vector search by local tangent coordinates (HNTL)."""
