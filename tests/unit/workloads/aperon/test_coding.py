@@ -57,7 +57,7 @@ def test_a_model_depends_on_the_seed_and_not_on_threads() -> None:
     made = []
     for threads, seed in ((1, 3), (2, 3), (1, 4)):
         with threadpool_limits(threads, user_api="blas"):
-            made.append(fit_model(vectors, 90, grains=5, seed=seed))
+            made.append(fit_model(vectors, 90, grains=5, seed=seed)[0])
     assert made[0].bases.tobytes() == made[1].bases.tobytes()
     assert made[0].centres.tobytes() == made[1].centres.tobytes()
     assert made[0].centres.tobytes() != made[2].centres.tobytes()
@@ -77,13 +77,29 @@ def test_equal_rows_give_a_model_and_zero_codes() -> None:
     assert not coded.biases.any()
 
 
-def test_clusters_are_found() -> None:
+def test_grains_do_not_mix_clusters() -> None:
     rng = np.random.default_rng(0)
     centres = 50 * rng.standard_normal((6, 10))
     owners = np.repeat(np.arange(6), 100)
     rows = (centres[owners] + rng.standard_normal((600, 10))).astype(np.float32)
-    labels, _ = nearest_centres(rows, fit_centres(rows, 6, rng))
-    assert len({(int(a), int(b)) for a, b in zip(labels, owners, strict=True)}) == 6
+    labels, _ = nearest_centres(rows, fit_centres(rows, 30, rng))
+    assert len({(int(a), int(b)) for a, b in zip(labels, owners, strict=True)}) == len(set(labels.tolist()))
+
+
+def test_a_cluster_without_rows_gets_one() -> None:
+    rows = np.repeat(np.arange(4, dtype=np.float32), 50)[:, None]
+    labels, distances = nearest_centres(rows, fit_centres(rows, 4, np.random.default_rng(1)))
+    assert len(set(labels.tolist())) == 4 and not distances.any()
+
+
+def test_the_frame_follows_the_variance_inside_grains() -> None:
+    """One large direction between grains does not hide twenty small ones inside of them."""
+    rng = np.random.default_rng(0)
+    rows = np.zeros((2000, 200), np.float32)
+    rows[:, 0] = 1000 * rng.integers(0, 4, 2000)
+    rows[:, 1:61] = rng.standard_normal((2000, 60))
+    model, _ = fit_model(rows, 200, grains=4)
+    assert model.frame.coordinates == 64 and model.dims >= 52
 
 
 def test_a_model_stays_until_rows_drift() -> None:

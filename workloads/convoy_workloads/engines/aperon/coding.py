@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from convoy_workloads.engines.aperon import blas, spaces
 from convoy_workloads.engines.aperon.grains import nearest_centres
-from convoy_workloads.engines.aperon.model import GrainModel, fit_model
+from convoy_workloads.engines.aperon.model import GrainModel, Turned, fit_model
 from convoy_workloads.engines.aperon.settings import IndexSettings
 from convoy_workloads.kernels.hntl_arrays import (
     LANES,
@@ -51,25 +51,25 @@ def code(vectors: Floats, settings: IndexSettings, model: GrainModel | None = No
     """Code vectors [rows, dimension] with the model if it still fits them, else with a fitted one."""
     inputs = spaces.augmented(settings.metric, vectors)
     if model is not None and model.rows / MOST_GROWTH <= len(vectors) <= model.rows * MOST_GROWTH:
-        found = _coded(inputs, model)
+        with blas.one_thread():
+            found = _coded(Turned(*model.frame.turned(inputs)), model)
         if found.residual <= model.residual * MOST_DRIFT + 1e-6:
             return found
-    centred = settings.dimension
-    return _coded(
-        inputs,
-        fit_model(inputs, centred, grains=settings.grains, dims=settings.dims, seed=settings.seed),
+    fitted, turned = fit_model(
+        inputs, settings.dimension, grains=settings.grains, dims=settings.dims, seed=settings.seed
     )
+    return _coded(turned, fitted)
 
 
-def _coded(inputs: Floats, model: GrainModel) -> Coded:
+def _coded(turned: Turned, model: GrainModel) -> Coded:
+    coordinates, outside = turned
     with blas.one_thread():
-        coordinates, outside = model.frame.turned(inputs)
         labels, _ = nearest_centres(coordinates, model.centres)
         order = np.argsort(labels, kind="stable")
         labels = labels[order]
-        codes = np.empty((len(inputs), model.dims), np.uint8)
+        codes = np.empty((len(coordinates), model.dims), np.uint8)
         scales = np.zeros(len(model.centres), np.float32)
-        biases = np.empty(len(inputs), np.float32)
+        biases = np.empty(len(coordinates), np.float32)
         lost = 0.0
         firsts = np.searchsorted(labels, np.arange(len(model.centres) + 1))
         for grain, (first, last) in enumerate(pairwise(firsts)):

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from convoy_workloads.kernels.hntl_arrays import UNIT, Floats, rounded_up
 
-KEPT = 0.95
-"""Share of the variance that the frame keeps, if MOST_COORDINATES allow it."""
+KEPT = 0.9
+"""Share of the variance inside grains that the frame keeps, if MOST_COORDINATES allow it. The variance
+between grains does not count: in real data a few coordinates hold most of it.
+"""
 MOST_COORDINATES = 256
 UNTURNED = 64
 """Inputs up to which the frame's coordinates are the inputs."""
-_SAMPLE = 8192
+_FEWEST_COORDINATES = 32
 _EXACT_INPUTS = 1024
 """Inputs up to which the principal axes come from the whole covariance matrix."""
 _OVERSAMPLING = 16
@@ -55,40 +57,49 @@ class Frame:
         return found, outside
 
 
-def fit_frame(vectors: Floats, rng: np.random.Generator, centred_inputs: int) -> Frame:
-    """Return the frame of the principal axes. The mean of the inputs from `centred_inputs` on is zero."""
-    sample = vectors
-    if len(vectors) > _SAMPLE:
-        sample = vectors[np.sort(rng.choice(len(vectors), _SAMPLE, replace=False))]
+def fit_frame(sample: Floats, rng: np.random.Generator, centred_inputs: int) -> Frame:
+    """Return the frame of the principal axes, as wide as allowed.
+
+    The mean of the inputs from `centred_inputs` on is zero.
+    """
     mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
     mean[centred_inputs:] = 0
-    inputs = vectors.shape[1]
+    inputs = sample.shape[1]
     if inputs <= UNTURNED:
         return Frame(mean, None, rounded_up(inputs, 16))
-    values, axes = _principal_axes(sample - mean, rng)
-    total = float(values.sum()) if len(values) == inputs else float(np.square(sample - mean).sum())
-    kept = np.cumsum(np.maximum(values, 0)) / max(total, 1e-30)
-    needed = int(np.searchsorted(kept, KEPT)) + 1
-    count = min(rounded_up(needed, 16), MOST_COORDINATES, rounded_up(inputs, 16))
+    axes = _principal_axes(sample - mean, rng)
+    count = min(MOST_COORDINATES, rounded_up(inputs, 16))
     matrix = np.zeros((inputs, count))
     there = min(count, axes.shape[1])
     matrix[:, :there] = axes[:, :there]
     return Frame(mean, np.rint(matrix * UNIT).astype(np.int16), count)
 
 
-def _principal_axes(
-    centred: Floats, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the sums of squares along the axes, the largest first, and the axes [inputs, axes]."""
+def narrowed(frame: Frame, squares: npt.NDArray[np.float64], outside: float) -> Frame:
+    """Return the frame with the first coordinates, as many as keep enough variance.
+
+    `squares`: sums of squares inside grains, by coordinate. `outside`: those of all other directions.
+    """
+    if frame.axes is None:
+        return frame
+    kept = np.cumsum(squares) / max(float(squares.sum()) + outside, 1e-30)
+    count = rounded_up(max(int(np.searchsorted(kept, KEPT)) + 1, _FEWEST_COORDINATES), 16)
+    if count >= frame.coordinates:
+        return frame
+    return Frame(frame.mean, np.ascontiguousarray(frame.axes[:, :count]), count)
+
+
+def _principal_axes(centred: Floats, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return the axes [inputs, axes], those of the largest variance first."""
     inputs = centred.shape[1]
     if inputs <= _EXACT_INPUTS:
-        return descending_axes(centred.T @ centred)
+        return descending_axes(centred.T @ centred)[1]
     guess = rng.standard_normal((inputs, MOST_COORDINATES + _OVERSAMPLING)).astype(np.float32)
     for _ in range(_POWER_ITERATIONS):
         guess, _ = np.linalg.qr(centred.T @ (centred @ guess))
     inner = centred @ guess
-    values, turns = descending_axes(inner.T @ inner)
-    return values, guess.astype(np.float64) @ turns
+    found: npt.NDArray[np.float64] = guess.astype(np.float64) @ descending_axes(inner.T @ inner)[1]
+    return found
 
 
 def descending_axes(matrix: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

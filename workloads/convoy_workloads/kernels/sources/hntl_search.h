@@ -201,21 +201,28 @@ inline void prefetch(const float* vector, int64_t size) {
     for (int64_t i = 0; i < length; i += 64) __builtin_prefetch(bytes + i, 0, 2);
 }
 
-// Computes exact distances to chosen rows, for the items begin..end-1.
+// Computes exact distances to chosen rows, for the items begin..end-1. A chunk of queries shares the reads of a
+// tile of rows.
 inline void search_exactly(const HntlExact& exact, int64_t begin, int64_t end) {
-    constexpr int64_t AHEAD = 4;
-    std::vector<Candidate> place(static_cast<size_t>(exact.results));
-    const int64_t size = exact.dimension;
-    for (int64_t item = begin; item < end; ++item) {
-        const float* query = exact.queries + item * size;
-        Results results(place.data(), exact.results);
-        for (int64_t i = 0; i < exact.count; ++i) {
-            if (exact.chosen && i + AHEAD < exact.count) prefetch(exact.vectors + exact.chosen[i + AHEAD] * size, size);
-            const int64_t row = exact.chosen ? exact.chosen[i] : i;
-            const float* vector = exact.vectors + row * size;
-            results.offer({distance(exact.metric, query, vector, size), exact.order[row], row});
+    const int64_t size = exact.dimension, wanted = exact.results;
+    std::vector<Candidate> places(static_cast<size_t>(CHUNK * wanted));
+    for (int64_t first = begin; first < end; first += CHUNK) {
+        const int64_t items = std::min(CHUNK, end - first);
+        std::vector<Results> results;
+        for (int64_t i = 0; i < items; ++i) results.emplace_back(&places[static_cast<size_t>(i * wanted)], wanted);
+        for (int64_t tile = 0; tile < exact.count; tile += LANES) {
+            const int64_t last = std::min(tile + LANES, exact.count);
+            for (int64_t i = 0; i < items; ++i)
+                for (int64_t at = tile; at < last; ++at) {
+                    const int64_t row = exact.chosen ? exact.chosen[at] : at;
+                    const float found =
+                        distance(exact.metric, exact.queries + (first + i) * size, exact.vectors + row * size, size);
+                    results[static_cast<size_t>(i)].offer({found, exact.order[row], row});
+                }
         }
-        results.write(exact.distances + item * exact.results, exact.rows + item * exact.results);
+        for (int64_t i = 0; i < items; ++i)
+            results[static_cast<size_t>(i)].write(exact.distances + (first + i) * wanted,
+                                                  exact.rows + (first + i) * wanted);
     }
 }
 
