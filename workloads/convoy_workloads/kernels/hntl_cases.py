@@ -104,7 +104,8 @@ def _columns(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _steps(matrix: Array) -> npt.NDArray[np.int16]:
-    return np.rint(matrix * UNIT).astype(np.int16)
+    found: npt.NDArray[np.int16] = np.rint(matrix * UNIT).astype(np.int16)
+    return found
 
 
 def _queries(rng: np.random.Generator, vectors: Floats, dimension: int, spread: np.float32) -> Floats:

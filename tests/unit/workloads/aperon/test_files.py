@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.unit.workloads.aperon.aperon_index import QUICK, clustered, made
 
 from convoy_workloads.engines.aperon import log
+from convoy_workloads.engines.aperon.description import describe
 from convoy_workloads.engines.aperon.errors import (
     CorruptFile,
     IndexClosed,
@@ -272,3 +274,22 @@ def test_search_settings_are_kept(tmp_path: Path) -> None:
         index.set_search_settings(SearchSettings(3, 77))
     with VectorIndex(tmp_path) as again:
         assert again.search_settings == SearchSettings(3, 77) and len(again) == 59
+
+
+def test_a_description_has_the_numbers_of_an_index(tmp_path: Path) -> None:
+    with filled(tmp_path) as index:
+        found = describe(index)
+    assert found["records"] == 59 and found["sequence"] == 3 and found["memory_rows"] == 2
+    assert found["segments"][0] | {"residual": 0, "fitted_residual": 0} == {
+        "name": "segment-0000000001",
+        "rows": 60,
+        "deleted": 3,
+        "grains": 3,
+        "frame": 16,
+        "dims": 16,
+        "residual": 0,
+        "fitted_residual": 0,
+    }
+    assert found["kernel"]["instruction_set"] in ("avx512vnni", "avx2", "twin")
+    assert found["bytes"]["vectors"] == 60 * 6 * 4 and found["due"] is None
+    assert json.loads(json.dumps(found)) == found

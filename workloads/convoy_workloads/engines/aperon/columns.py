@@ -19,7 +19,12 @@ Array = npt.NDArray[Any]
 LONGEST_KEYWORD = 1024
 """Most characters of a keyword."""
 LARGEST_NUMBER = 1e300
-_DTYPES = {"keyword": np.uint32, "integer": np.int64, "float": np.float64, "boolean": np.bool_}
+_DTYPES: dict[str, Any] = {
+    "keyword": np.uint32,
+    "integer": np.int64,
+    "float": np.float64,
+    "boolean": np.bool_,
+}
 
 
 def checked_value(name: str, value: Any, kind: FieldType) -> Value:
@@ -84,9 +89,9 @@ def columns_of(records: Sequence[Record], fields: Mapping[str, FieldType]) -> di
     found = {}
     for name, kind in fields.items():
         present = np.fromiter((name in one for one in records), np.bool_, len(records))
-        values = np.zeros(len(records), _DTYPES[kind])
+        values: Array = np.zeros(len(records), _DTYPES[kind])
         words: dict[str, int] = {}
-        for at in np.flatnonzero(present):
+        for at in np.flatnonzero(present).tolist():
             value = records[at][name]
             values[at] = words.setdefault(str(value), len(words)) if kind == "keyword" else value
         found[name] = Column(kind, values, present, tuple(words))

@@ -126,7 +126,7 @@ class IdColumn:
         keys = _keys(ids)
         firsts = np.searchsorted(self._keys, keys, side="left")
         lasts = np.searchsorted(self._keys, keys, side="right")
-        for at in np.flatnonzero(lasts > firsts):
+        for at in np.flatnonzero(lasts > firsts).tolist():
             rows = self._rows[firsts[at] : lasts[at]].astype(np.int64)
             if self._numbers is not None:
                 found[at] = rows[0]

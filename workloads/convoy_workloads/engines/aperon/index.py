@@ -28,7 +28,7 @@ from convoy_workloads.engines.aperon.errors import (
 from convoy_workloads.engines.aperon.filters import parse_filter
 from convoy_workloads.engines.aperon.ids import Id, checked_ids
 from convoy_workloads.engines.aperon.index_folder import IndexFolder
-from convoy_workloads.engines.aperon.log import Log, log_files, read_logs
+from convoy_workloads.engines.aperon.log import MOST_BYTES, Log, log_files, read_logs
 from convoy_workloads.engines.aperon.operations import Delete, Operation, Upsert
 from convoy_workloads.engines.aperon.searching import Searcher, SearchRequest, SearchResult
 from convoy_workloads.engines.aperon.segment import Rows, write_segment
@@ -223,6 +223,8 @@ class VectorIndex(Upkeep):
     def _write(self, operation: Operation, data: bytes | None = None) -> Applied:
         """Log an operation, then apply it."""
         data = operations.encode(operation) if data is None else data
+        if len(data) > MOST_BYTES:
+            raise InvalidInput("ids", f"a batch of {len(data)} bytes is larger than {MOST_BYTES}: send parts")
         with self._lock:
             self._check_open()
             sequence = self.sequence + 1
@@ -246,9 +248,9 @@ class VectorIndex(Upkeep):
             segments.append(view.without(rows))
         waiting = []
         for memory in old.memory[:-1]:
-            view = memory.without(operation.ids)
-            changed += int(memory.alive.sum() - view.alive.sum())
-            waiting.append(view)
+            left = memory.without(operation.ids)
+            changed += int(memory.alive.sum() - left.alive.sum())
+            waiting.append(left)
         before = int(self._table.view.alive.sum())
         rows_added = None
         if isinstance(operation, Upsert):

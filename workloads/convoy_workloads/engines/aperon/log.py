@@ -24,7 +24,7 @@ from convoy_workloads.engines.aperon.storage import AppendFile, Storage
 
 MAGIC = b"HNTL"
 _HEAD = struct.Struct("<4sIQI")
-LONGEST = 2**31
+MOST_BYTES = 2**30
 """Most bytes of a record."""
 
 
@@ -51,7 +51,8 @@ def _record_at(content: bytes, at: int) -> tuple[int, bytes, int] | None:
 def read_records(path: Path) -> tuple[list[tuple[int, bytes]], int]:
     """Return the records of a file, and the length of its valid part. Raises CorruptFile."""
     content = path.read_bytes()
-    found, at = [], 0
+    found: list[tuple[int, bytes]] = []
+    at = 0
     while record := _record_at(content, at):
         number, data, end = record
         if found and number != found[-1][0] + 1:

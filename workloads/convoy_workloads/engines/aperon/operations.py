@@ -43,9 +43,8 @@ Operation = Upsert | Delete
 def encode(operation: Operation) -> bytes:
     """Return an operation as bytes."""
     if isinstance(operation, Delete):
-        header = {"operation": "delete", "ids": operation.ids}
-        return _with_header(header, b"")
-    header = {
+        return _with_header({"operation": "delete", "ids": operation.ids}, b"")
+    header: dict[str, object] = {
         "operation": "upsert",
         "ids": operation.ids,
         "records": operation.records,

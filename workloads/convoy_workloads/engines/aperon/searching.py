@@ -128,8 +128,8 @@ class Searcher:
                 scan._replace(queries=np.ascontiguousarray(scan.queries[short])),
                 self.pool,
             )
-            for own, other in zip(found, again, strict=True):
-                own[short] = other
+            for name in Found._fields:
+                getattr(found, name)[short] = getattr(again, name)
         return found
 
     def _memory(self, view: MemoryView, request: SearchRequest) -> Found | None:

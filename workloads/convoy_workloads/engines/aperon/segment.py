@@ -70,7 +70,7 @@ class Segment:
     @cached_property
     def centroid_norms(self) -> Floats:
         """Return the squared lengths of the centres; infinite for places without a grain."""
-        norms = np.einsum("cg,cg->g", self.arrays.centroids, self.arrays.centroids)
+        norms: Floats = np.einsum("cg,cg->g", self.arrays.centroids, self.arrays.centroids)
         norms[self.arrays.grains :] = np.inf
         return norms
 

@@ -62,7 +62,7 @@ def _little_endian(array: Array) -> Array:
 
 
 def _bytes(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -83,7 +83,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         size = int(np.prod(placed["shape"], dtype=np.int64)) * dtype.itemsize
         first = start + placed["offset"]
         data = np.asarray(mapped[first : first + size])
-        if zlib.crc32(memoryview(data)) != placed["crc32"]:
+        if zlib.crc32(data.data) != placed["crc32"]:
             raise CorruptFile(path, f"array {name!r} has another checksum than when it was written")
         found[name] = data.view(dtype).reshape(placed["shape"])
     return header["values"], found

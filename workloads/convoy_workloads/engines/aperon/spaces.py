@@ -58,7 +58,8 @@ def _unit(name: str, vectors: Floats) -> Floats:
         raise InvalidInput(
             f"{name}[{small[0]}]", "its norm is zero, so it has no direction for metric cosine"
         )
-    return (vectors / norms[:, None]).astype(np.float32)
+    unit: Floats = (vectors / norms[:, None]).astype(np.float32)
+    return unit
 
 
 def _ragged(name: str, values: Any, dimension: int) -> str:
