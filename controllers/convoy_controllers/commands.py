@@ -172,13 +172,15 @@ class DeliverModel:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Reports the ready replicas to the ranks of an activator."""
+    """Reports the addresses of replicas to the ranks of a pod: the ready ones to an activator, and its peers
+    to a replica.
+    """
 
     node: str
     pod_uid: str
     incarnation: int
     addresses: tuple[str, ...]
-    """`host:port` of each replica."""
+    """`host:port` of each replica. A replica gets its own address first."""
 
 
 @dataclass(frozen=True, slots=True)

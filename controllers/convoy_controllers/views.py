@@ -366,7 +366,7 @@ class SlotView:
     model: ModelView | None = None
     """The delivery of the pod's model; None if the agent knows no order for one."""
     endpoints: tuple[str, ...] = ()
-    """Addresses of the ready replicas that an activator knows in this incarnation."""
+    """Addresses of replicas that the ranks know in this incarnation (`commands.Endpoints`)."""
     members_incarnation: int = 0
     """Incarnation of the process group whose addresses an Independent pod knows; 0 if it knows none."""
     trace: tuple[int, int] = (0, 0)

@@ -38,6 +38,10 @@ class EngineSpec(Model):
     """JSON Schema (2020-12) for `spec.engine.params` of a job. Convoy rejects unknown parameters unless the
     schema allows them.
     """
+    replica_peers: bool = False
+    """True if the replicas of a ServingJob talk to each other. Convoy then sends each replica the addresses
+    of the others.
+    """
     metrics: Annotated[
         list[EngineMetric],
         Field(

@@ -145,13 +145,13 @@ class PodState:
     traces: Mapping[int, TraceResult] = field(default_factory=dict)
     """The traces of the assignment's order that are stored or have failed, by rank."""
     endpoints: tuple[str, ...] = ()
-    """Addresses of the ready replicas, for the ranks of an activator."""
+    """Addresses of replicas, for the ranks of an activator or of a replica with peers."""
     members: GroupMembers | None = None
     """The pods of the job's process group; None unless this is an Independent pod."""
 
     @property
     def endpoints_frame(self) -> dict[str, Any]:
-        """Return the frame that reports the ready replicas to the ranks."""
+        """Return the frame that reports the addresses of replicas to the ranks."""
         return {"type": "endpoints", "incarnation": self.current, "addresses": list(self.endpoints)}
 
     @property
@@ -169,7 +169,8 @@ class PodState:
         """Return the frame for a rank that connects; None if it needs none.
 
         An activator gets one without addresses too. A restart of the agent loses the addresses, and those
-        that the activator has may belong to other pods by now.
+        that the activator has may belong to other pods by now. A replica keeps its peers until the hub sends
+        them again: without peers it would promise less.
         """
         plan = self.assignment
         if self.endpoints or (plan is not None and plan.role == ROLE_ACTIVATOR):
@@ -222,7 +223,7 @@ class PeerMoved:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Event: the hub reports the ready replicas to the ranks of an activator."""
+    """Event: the hub reports addresses of replicas to the ranks of an activator or of a replica."""
 
     incarnation: int
     addresses: tuple[str, ...]

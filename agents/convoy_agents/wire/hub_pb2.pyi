@@ -1787,7 +1787,9 @@ Global___UndoFault: _TypeAlias = UndoFault  # noqa: Y015
 
 @_typing.final
 class Endpoints(_message.Message):
-    """The ready replicas, for the ranks of an activator. A message replaces the one before."""
+    """Addresses of replicas, for the ranks of a pod: the ready ones for an activator, and its peers for a replica,
+    after its own address. A message replaces the one before.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1796,7 +1798,7 @@ class Endpoints(_message.Message):
     ADDRESSES_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     incarnation: _builtins.int
-    """of the activator"""
+    """of the pod"""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """host:port, at most 64"""

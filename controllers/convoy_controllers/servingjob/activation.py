@@ -25,7 +25,7 @@ from convoy_controllers.commands import Endpoints
 from convoy_controllers.servingjob import children, repair, rollout
 from convoy_controllers.servingjob.groups import Group
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.servingjob.pods import ACTIVATORS, REPLICAS, labels
+from convoy_controllers.servingjob.pods import ACTIVATORS, REPLICAS, address, labels
 from convoy_controllers.servingjob.revision import Revision, RevisionSpec, RoleRevision, digest
 from convoy_controllers.servingjob.rollout import Budget, Goal, Unit
 from convoy_controllers.servingjob.work import Work
@@ -113,18 +113,18 @@ def _template(job: ServingJob) -> PodTemplate:
 def decide(work: Work, own: Revision | None) -> Activation:
     """Return what the Service and the activators need now. `own` is the revision of the activators."""
     observed, live = work.observed, work.observed.front
-    replicas, activators = _replicas(work), work.roles().get(ROLE, [])
+    serving, activators = replicas(work), work.roles().get(ROLE, [])
     wanted = observed.desired(observed.job.spec.serving_role)
     if not wanted and observed.job.spec.scales_to_zero and (own is not None or activators):
         if live == ACTIVATORS or any(one.settled(work.now) for one in activators):
-            return Activation(ACTIVATORS, COUNT, kept=int(live != ACTIVATORS and bool(replicas)))
-        return Activation(REPLICAS, COUNT, kept=int(bool(replicas)))
-    if wanted and live == ACTIVATORS and not any(one.settled(work.now) for one in replicas):
+            return Activation(ACTIVATORS, COUNT, kept=int(live != ACTIVATORS and bool(serving)))
+        return Activation(REPLICAS, COUNT, kept=int(bool(serving)))
+    if wanted and live == ACTIVATORS and not any(one.settled(work.now) for one in serving):
         return Activation(ACTIVATORS, COUNT, kept=0)
     return Activation(REPLICAS, COUNT if live == ACTIVATORS else 0, kept=0)
 
 
-def _replicas(work: Work) -> list[Group]:
+def replicas(work: Work) -> list[Group]:
     """Return the replicas that receive requests."""
     found = []
     for one in work.groups.values():
@@ -163,11 +163,10 @@ def _commands(work: Work) -> Iterator[Endpoints]:
 
 def _addresses(work: Work) -> tuple[str, ...]:
     found = set()
-    for one in _replicas(work):
+    for one in replicas(work):
         first, known = one.pods.get(0), work.revisions[one.record.revision]
         if one.ready and first is not None and first.ip:
-            host = f"[{first.ip}]" if ":" in first.ip else first.ip
-            found.add(f"{host}:{known.spec.port}")
+            found.add(address(first.ip, known.spec.port))
     return tuple(sorted(found)[:MAX_ADDRESSES])
 
 

@@ -15,6 +15,7 @@ from convoy_controllers.servingjob import (
     delivery,
     model,
     moving,
+    peers,
     repair,
     revision,
     rollout,
@@ -82,6 +83,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         seen = _progress(work, target, state)
         _roll(work, target, state, held=seen.halted or seen.paused)
     repair.form(work)
+    peers.carry_out(work)
     work.creations += repair.missing_pods(work)
     every = work.roles()
     if seen is not None:

@@ -35,6 +35,11 @@ def probe_port(port: int) -> int:
     return port + 1 if port < 65_535 else port - 1
 
 
+def address(ip: str, port: int) -> str:
+    """Return `host:port` of a pod."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
 def pod(job: ServingJob, revision: Revision, slot: Slot) -> dict[str, Any]:
     """Return the manifest of a slot's pod. Raises ValueError if the revision lacks the slot's role."""
     spec, role = revision.spec, revision.spec.role(slot.role)

@@ -40,6 +40,8 @@ class RoleRevision(StatusModel):
     """Command line of the ranks, with its arguments."""
     params: dict[str, Any] = Field(default_factory=dict)
     template: PodTemplate | None = None
+    replica_peers: bool = False
+    """True if the replicas get each other's addresses."""
     metrics_port: int = 0
     """Port of the metrics that the agent reads; 0 if it reads none."""
     metrics_path: str = ""
@@ -119,6 +121,7 @@ def _role(role: ServingRole, engines: Mapping[str, Engine], port: int) -> RoleRe
         command=own or (list(engine.spec.command) if engine else []),
         params=role.engine.params if role.engine else {},
         template=role.template,
+        replica_peers=engine.spec.replica_peers if engine else False,
         metrics_port=(role.metrics.port or port) if role.metrics else 0,
         metrics_path=role.metrics.path if role.metrics else "",
     )

@@ -48,6 +48,8 @@ class Node:
         self.broken: set[str] = set()
         self.damaged: set[int] = set()
         """Steps of the checkpoints that cannot be delivered."""
+        self.ips: dict[str, str] = {}
+        """The IP of each pod, by name; others have the same one."""
         self.handled: list[str] = []
         """Kinds of the handled commands."""
         self._reports: dict[str, wire.PodReport] = {}
@@ -89,7 +91,8 @@ class Node:
     async def _status(self, name: str, ready: bool) -> None:
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": at}
-        ips = {"podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}]}
+        ip = self.ips.get(name, "10.1.0.1")
+        ips = {"podIP": ip, "podIPs": [{"ip": ip}]}
         body = {"status": {"phase": "Running", "conditions": [condition], **ips}}
         await self.installation.call("PATCH", f"{self.pods}/{name}/status", body, content_type=MERGE)
 

@@ -102,9 +102,11 @@ def _listens(pid: int, port: int) -> bool:
 
 
 @contextlib.contextmanager
-def running(folder: Path, body: dict[str, Any], *options: str) -> Iterator[Run]:
+def running(
+    folder: Path, body: dict[str, Any], *options: str, engine: dict[str, Any] | None = None
+) -> Iterator[Run]:
     file, log = folder / "job.yaml", folder / "log"
-    file.write_text(json.dumps(body))
+    file.write_text("\n---\n".join(json.dumps(one) for one in (engine, body) if one is not None))
     environment = {**os.environ, "PYTHONPATH": str(WORKLOADS), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "convoy.cli", "run", str(file), *options]
     with log.open("wb") as output:

@@ -41,6 +41,7 @@ def engine(entry: EngineEntry) -> Engine:
                 "command": ["python", "-m", f"{entry.package}.engine"],
                 "roleKind": entry.role_kind,
                 "paramsSchema": schema,
+                "replicaPeers": entry.replica_peers,
                 "metrics": [{"name": one.name, "unit": one.unit, "help": one.help} for one in entry.metrics],
             },
         }

@@ -48,6 +48,10 @@ class EngineEntry:
     small: Mapping[str, Any] = field(default_factory=dict)
     """Parameters with which a few ranks finish within a second. Tests use them."""
     metrics: tuple[Metric, ...] = ()
+    replica_peers: bool = False
+    """True if the replicas of a ServingJob talk to each other. The engine then is a `PeersListener`
+    (serving/extensions.py).
+    """
     internal: bool = False
     """True if Convoy itself adds the engine's pods to jobs, so that no job may name the engine."""
     tool: bool = False

@@ -52,6 +52,7 @@ class Pod:
         self._server: asyncio.Server | None = None
         self._lock = lock
         self._launcher: asyncio.StreamWriter | None = None
+        self._ranks: dict[int, asyncio.StreamWriter] = {}
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, environment: Mapping[str, str], folder: Path) -> None:
@@ -77,6 +78,12 @@ class Pod:
         if self._launcher is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._launcher.write(encode(message))
+
+    def send_to_rank(self, rank: int, message: Message) -> None:
+        """Send a message to a rank that has connected."""
+        if (writer := self._ranks.get(rank)) is not None:
+            with contextlib.suppress(OSError, RuntimeError):
+                writer.write(encode(message))
 
     def signal(self, number: int) -> None:
         """Send a signal to the launcher if it runs."""
@@ -142,6 +149,7 @@ class Pod:
                         self.connected.set()
                     elif message["type"] == "hello":
                         rank = int(message["rank"])
+                        self._ranks[rank] = writer
                     self._on_message(self, rank, message)
         except (OSError, FrameError, KeyError, ValueError) as error:
             print(f"convoy: a connection of pod {self.slot.pod} broke: {error!r}", file=sys.stderr)

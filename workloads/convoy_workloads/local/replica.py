@@ -21,6 +21,7 @@ from convoy_workloads.local.screen import Screen
 from convoy_workloads.local.serving_environment import LocalFiles, serving_environment
 from convoy_workloads.runtime.errors import BAD_DATA, BAD_PARAMS, NOT_EXECUTABLE, NOT_FOUND, worst
 from convoy_workloads.runtime.frames import Message
+from convoy_workloads.serving.peers import endpoints
 
 CONNECT_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
@@ -55,6 +56,8 @@ class ReplicaPlan:
     serves: bool
     """True if clients send their requests to this replica."""
     machine: Machine
+    peers: tuple[str, ...] | None = None
+    """Addresses of the other replicas; None if the Engine's replicas do not talk to each other."""
 
     @property
     def name(self) -> str:
@@ -193,6 +196,9 @@ class Replica:
             return
         if message["type"] == "portPicked" and self._port is not None and not self._port.done():
             self._port.set_result(int(message["port"]))
+        elif message["type"] == "hello" and rank == 0 and self._plan.peers is not None:
+            own = f"{HOST}:{self._plan.port}"
+            pod.send_to_rank(0, endpoints(self._incarnation, own, self._plan.peers))
         elif message["type"] == "rank" and message["state"] == "EXITED":
             self._exits[int(message["rank"])] = int(message["exitCode"])
             self._changed.set()

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -16,7 +17,7 @@ from convoy_crds.params import params_error
 from convoy_crds.servingjob import ServingJob, ServingRole
 from convoy_crds.servingjob_rollout import AuthType
 from convoy_workloads.local.errors import LocalError
-from convoy_workloads.local.ports import free_port, port_error
+from convoy_workloads.local.ports import HOST, free_port, port_error
 from convoy_workloads.local.replica import Machine, Replica, ReplicaPlan
 from convoy_workloads.local.screen import Screen
 from convoy_workloads.local.serving_environment import LocalFiles
@@ -86,7 +87,17 @@ def _plans(job: ServingJob, engines: Mapping[str, Engine], machine: Machine) -> 
             plans.append(ReplicaPlan(job, role, number, _command(role, engines), port, serves, machine))
     if not plans:
         raise LocalError("spec.replicas is 0: there is nothing to serve")
-    return plans
+    return [replace(one, peers=_peers(one, plans, engines)) for one in plans]
+
+
+def _peers(
+    plan: ReplicaPlan, plans: Sequence[ReplicaPlan], engines: Mapping[str, Engine]
+) -> tuple[str, ...] | None:
+    """Return the addresses of a replica's peers; None if its Engine's replicas do not talk to each other."""
+    engine = engines.get(plan.role.engine.name) if plan.role.engine else None
+    if engine is None or not engine.spec.replica_peers or not plan.serves:
+        return None
+    return tuple(f"{HOST}:{one.port}" for one in plans if one.role == plan.role and one is not plan)
 
 
 def _command(role: ServingRole, engines: Mapping[str, Engine]) -> tuple[str, ...]:

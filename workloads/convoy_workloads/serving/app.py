@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from convoy_workloads.serving import kserve, metrics
 from convoy_workloads.serving.asgi import CLOSE, ClientLeft, Receive, Scope, Send
@@ -23,12 +23,13 @@ from convoy_workloads.serving.protocol import ModelCard
 class App:
     """The application. Completions and chats bypass Starlette; all other routes are Starlette's."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Front, routes: Sequence[BaseRoute] = ()) -> None:
+        """`routes`: public routes of the engine."""
         self._raw = {
             "/v1/completions": CompletionEndpoint(front),
             "/v1/chat/completions": ChatEndpoint(front),
         }
-        self._others = others(front)
+        self._others = others(front, routes)
         self._lifecycle = front.lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,8 +49,8 @@ class App:
         await self._others(scope, receive, send_other)
 
 
-def others(front: Front) -> Starlette:
-    """Return the application with all routes except completions and chats."""
+def others(front: Front, own: Sequence[BaseRoute] = ()) -> Starlette:
+    """Return the application with all routes except completions and chats. `own`: routes of the engine."""
 
     async def healthz(_: Request) -> Response:
         return Response("ok\n", media_type="text/plain")
@@ -83,6 +84,7 @@ def others(front: Front) -> Starlette:
         Route("/v1/models/{model:path}", model),
         Route("/v1/embeddings", Embeddings(front).embed, methods=["POST"]),
         *kserve.Routes(front).all(),
+        *own,
     ]
     return Starlette(
         routes=routes,

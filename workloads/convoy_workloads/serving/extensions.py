@@ -1,4 +1,4 @@
-"""The optional parts of an engine: several models, metrics and admin routes of its own."""
+"""The optional parts of an engine: several models, metrics, routes and a service of its own, and peers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from convoy_workloads.serving.metrics import Metrics
 
 T = TypeVar("T")
+
+
+class Guard(Protocol):
+    """The checks that a request to a route of the engine must pass. Both raise RequestError."""
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Check the token, and that this replica accepts requests."""
+        ...
+
+    def authenticate(self, headers: Mapping[bytes, bytes]) -> None:
+        """Check the token only. Peers talk to a replica that is not ready too."""
+        ...
 
 
 class Caller(Protocol):
@@ -47,4 +59,42 @@ class OwnAdminRoutes(Protocol):
 
     def admin_routes(self, call: Caller) -> Sequence[BaseRoute]:
         """Return the routes. They use the engine by `call` only."""
+        ...
+
+
+@runtime_checkable
+class OwnRoutes(Protocol):
+    """An engine with public routes of its own."""
+
+    def routes(self, guard: Guard) -> Sequence[BaseRoute]:
+        """Return the routes. They are served before the model is loaded. Each must let `guard` check its
+        requests.
+        """
+        ...
+
+
+@runtime_checkable
+class OwnService(Protocol):
+    """An engine with tasks of its own in the event loop."""
+
+    async def serve(self) -> None:
+        """Run from before the load of the model until the drain has ended, when this call is cancelled. An
+        error, or a return before that, ends the rank.
+        """
+        ...
+
+    async def drain(self) -> None:
+        """Finish, after the last request has ended. What is left of the drain time limits this call."""
+        ...
+
+
+@runtime_checkable
+class PeersListener(Protocol):
+    """An engine whose replicas talk to each other (`EngineEntry.replica_peers`)."""
+
+    def set_peers(self, own: str, others: Sequence[str]) -> None:
+        """Set the addresses (`host:port`) of this replica and of the others. They replace those before.
+
+        Called in the event loop, from the start of the process on. It is not called outside of a job.
+        """
         ...

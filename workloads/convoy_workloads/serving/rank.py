@@ -65,7 +65,8 @@ def run(
         engine = make(checked, settings.model_path, Group(context.rank, context.world))
         identity = Identity(name, str(getattr(checked, "name", name)), context.job)
         heartbeat = HeartbeatWriter(context.heartbeat, joined=True)
-        reporter = Reporter(context, heartbeat)
+        if context.rank:
+            Reporter(context, heartbeat)
         arguments: tuple[Any, ...] = (engine, settings, limits(checked), heartbeat, identity)
     except (ParamsError, ModelError) as error:
         exit_process(error)
@@ -74,6 +75,7 @@ def run(
 
     async def main() -> int:
         process = ServingProcess(*arguments)
+        reporter = Reporter(context, heartbeat, process.receive)
         reporter.traffic = process.traffic
         code = await process.run()
         error = process.compute.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,18 @@ from convoy_workloads.serving.app import App
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.compute import ComputeLoop
 from convoy_workloads.serving.departure import Departure
-from convoy_workloads.serving.extensions import OwnAdminRoutes, OwnMetrics
+from convoy_workloads.serving.extensions import (
+    OwnAdminRoutes,
+    OwnMetrics,
+    OwnRoutes,
+    PeersListener,
+)
 from convoy_workloads.serving.front import Front, Limits
 from convoy_workloads.serving.lifecycle import Lifecycle, State
 from convoy_workloads.serving.listener import HttpServer, admin_listener, bind, http_server
 from convoy_workloads.serving.metrics import Metrics
+from convoy_workloads.serving.own_service import ServiceTask
+from convoy_workloads.serving.peers import addresses
 from convoy_workloads.serving.protocol import Engine, Tokenizer
 from convoy_workloads.serving.settings import Settings
 
@@ -51,6 +59,8 @@ class ServingProcess:
     ) -> None:
         """Prepare the rank. Call this on the event loop. Raises ParamsError if the token file is unusable."""
         self._settings = settings
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
         self.lifecycle = Lifecycle()
         metrics = Metrics(identity.engine, identity.model, identity.job)
         self.compute = ComputeLoop(engine, heartbeat, self.lifecycle, metrics, limits.queue)
@@ -63,6 +73,8 @@ class ServingProcess:
         self._admin_routes = (
             engine.admin_routes(self.compute.call) if isinstance(engine, OwnAdminRoutes) else ()
         )
+        self._service = ServiceTask(engine)
+        self._routes = engine.routes(self.front) if isinstance(engine, OwnRoutes) else ()
         if isinstance(engine, OwnMetrics):
             engine.register(metrics)
         _add_gauges(metrics, self.front)
@@ -75,7 +87,7 @@ class ServingProcess:
         loop = asyncio.get_running_loop()
         listener = await bind(self._settings.host, self._settings.port)
         self._departure.handle_signals()
-        public = http_server(App(self.front))
+        public = http_server(App(self.front, self._routes))
         servers = [(public, loop.create_task(public.serve([listener])))]
         try:
             with admin_listener(self._settings.admin_socket) as local:
@@ -97,15 +109,29 @@ class ServingProcess:
         """Leave the Service and drain, as after SIGTERM. A second call ends the endpoint lag at once."""
         self._departure.leave()
 
+    def receive(self, message: Message) -> None:
+        """Apply a message of the agent. Threads other than that of the event loop may call this."""
+        engine, found = self._engine, addresses(message)
+        if found is not None and isinstance(engine, PeersListener):
+            with contextlib.suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(engine.set_peers, found[0], found[1:])
+
     async def _serve(
         self, public: HttpServer, servers: Sequence[tuple[uvicorn.Server, asyncio.Task[None]]]
     ) -> None:
         over = asyncio.ensure_future(self.compute.ended.wait())
         leaving = asyncio.ensure_future(self._departure.begun.wait())
+        service = self._service.start()
         tasks = [task for _, task in servers]
-        await asyncio.wait({over, leaving, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-        if self._departure.begun.is_set() and not over.done():
+        await asyncio.wait({over, leaving, service, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        if error := self._service.error:
+            traceback.print_exception(error)
+            self.lifecycle.fail(f"the engine has failed: {type(error).__name__}: {error}")
+        elif self._departure.begun.is_set() and not over.done():
+            until = self._loop.time() + self._settings.endpoint_lag_seconds + self._settings.drain_seconds
             await self._departure.drain(over, public.close_idle)
+            await self._service.drain(until - self._loop.time())
+        await self._service.stop()
         self.lifecycle.end()
         self.compute.stop()
         with contextlib.suppress(TimeoutError):

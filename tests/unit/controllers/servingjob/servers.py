@@ -291,7 +291,9 @@ class Servers:
             return
         used = [one.node for one in self.pods.values()]
         node = min(free, key=used.count)
-        self.pod(name, node=node, ip=f"10.0.0.{self._made}", phase="Running", unschedulable="")
+        self.pod(
+            name, node=node, ip=f"10.0.0.{pod.uid.removeprefix('pod-')}", phase="Running", unschedulable=""
+        )
         self.slots[pod.uid] = SlotView(pod.uid, node, launcher_connected=True)
 
     def _closed(self, node: str) -> bool:
