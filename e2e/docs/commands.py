@@ -42,6 +42,8 @@ NOT_RUN = {
     ("docs/serving.md", "convoy run"): "serves until Ctrl-C",
     ("docs/serving.md", "curl http://127.0.0.1:8080/v2/models/iris"): "needs a local service",
     ("docs/load.md", "convoy load"): "needs a local service",
+    ("docs/quantize.md", "convoy quantize poet"): "needs a job of gpt that saves to a store",
+    ("docs/quantize.md", "kubectl cp"): "needs a pod that mounts a volume",
     ("docs/experiment.md", ". convoy-env/bin/activate"): "installs what the tests already have",
     ("docs/experiment.md", "kubectl delete trainingjobs --all"): "changes the release, and deletes all jobs",
     ("docs/experiment.md", "convoy validate in-place.yaml"): "runs 18 jobs on nodes for faults",

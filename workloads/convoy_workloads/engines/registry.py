@@ -8,6 +8,7 @@ from __future__ import annotations
 from convoy_workloads.engines import (
     activator,
     adaptiveload,
+    aperon,
     casgd,
     experiment_analysis,
     experiment_simulation,
@@ -20,6 +21,7 @@ from convoy_workloads.engines import (
     prelort,
     sklearn,
     spotlight,
+    tilefuse,
 )
 from convoy_workloads.engines.entry import EngineEntry
 
@@ -30,8 +32,10 @@ ENGINES: tuple[EngineEntry, ...] = (
     adaptiveload.ENGINE,
     prelort.ENGINE,
     lm.ENGINE,
+    tilefuse.ENGINE,
     fmplex.ENGINE,
     sklearn.ENGINE,
+    aperon.ENGINE,
     activator.ENGINE,
     load.ENGINE,
     experiment_simulation.ENGINE,

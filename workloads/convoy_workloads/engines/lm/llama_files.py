@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -154,6 +154,7 @@ def load(path: Path, config: Config, tensors: Tensors, renew: Callable[[], None]
         copy_tensor(name, tensors.get(name), target)
         renew()
 
+    check_names(path, config, tensors.names)
     copy("model.embed_tokens.weight", model.tokens.weight)
     copy("model.norm.weight", model.norm.weight)
     if not config.tied:
@@ -163,6 +164,25 @@ def load(path: Path, config: Config, tensors: Tensors, renew: Callable[[], None]
         for name, target in _targets(layer, config).items():
             copy(f"model.layers.{number}.{name}", target)
     return model.eval()
+
+
+def check_names(path: Path, config: Config, names: Iterable[str], ends: Iterable[str] = ("weight",)) -> None:
+    """Raise ModelError if the files have a tensor that the model does not use. Without that tensor, the model
+    would compute something else.
+
+    `ends`: ends of the names of a matrix's tensors.
+    """
+    linear: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+    linear += ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+    own = {f"{matrix}.{end}" for matrix in linear for end in ends}
+    own |= {"input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.rotary_emb.inv_freq"}
+    own |= {f"{matrix}.bias" for matrix in linear[:3] if config.qkv_bias}
+    used = {f"model.layers.{number}.{name}" for number in range(config.shape.layers) for name in own}
+    used |= {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
+    if unused := sorted(set(names) - used):
+        raise ModelError(
+            f"{path} has the tensor {unused[0]}, which does not belong to a model with this config.json"
+        )
 
 
 def empty(config: Config) -> Llama:

@@ -47,10 +47,12 @@ FORMATS: Mapping[str, Format] = {
 """The format that is read and written, by scheme."""
 
 
-def read(config: Mapping[str, Any]) -> tuple[Format, int]:
+def read(config: object) -> tuple[Format, int]:
     """Return the format and the group size of a `quantization_config`. Raises FormatError, with the field, if
     this engine does not read that format.
     """
+    if not isinstance(config, dict):
+        raise FormatError(f"{FIELD}: must be an object")
     method = config.get("quant_method")
     if method == "awq":
         return FORMATS["w4a16"], _awq(config)

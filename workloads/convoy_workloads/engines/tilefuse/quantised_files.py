@@ -40,12 +40,12 @@ def read(path: Path, config: Mapping[str, Any], dtype: torch.dtype, renew: Calla
     Raises ModelError, with the field or the tensor, if the model cannot be used. Raises OSError and
     ShardError for damaged files.
     """
-    quantisation = config[FIELD]
-    if not isinstance(quantisation, dict):
-        raise FormatError(f"{path / CONFIG}: {FIELD}: must be an object")
-    form, group_size = formats.read(quantisation)
+    form, group_size = formats.read(config[FIELD])
     blueprint = _blueprint(path, config)
     tensors = open_tensors(path)
+    if blueprint.family != GPT:
+        own = llama_files.read(path / CONFIG, config)
+        llama_files.check_names(path, own, tensors.names, (*form.names, *form.optional, "weight"))
     model = blueprint.model()
     for name, target in structure(model).others.items():
         copy_tensor(name, _get(path, tensors, name), target)
@@ -115,7 +115,7 @@ def _blueprint(path: Path, config: Mapping[str, Any]) -> Blueprint:
     values = {}
     for name in ("context", "layers", "width", "heads"):
         value = config.get(name)
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ModelError(f"{path / CONFIG}: {name}: {value!r} must be a positive integer")
         values[name] = value
     if values["width"] % values["heads"]:
