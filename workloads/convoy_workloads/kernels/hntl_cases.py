@@ -60,7 +60,7 @@ def random_scan(rng: np.random.Generator) -> tuple[HntlArrays, ScanRequest]:
     )
     request = ScanRequest(
         queries=_queries(rng, vectors, dimension, spread),
-        allowed=rng.integers(0, 2**32, int(blocks[-1]), np.uint32) & _there(sizes),
+        allowed=_allowed(rng, int(blocks[-1])) & _there(sizes),
         centroid_norms=norms,
         probes=int(rng.integers(1, grains + 3)),
         candidates=int(rng.choice([1, 7, 40, 10_000])),
@@ -86,6 +86,12 @@ def random_exact(rng: np.random.Generator) -> ExactRequest:
 
 def _firsts(sizes: Array) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _allowed(rng: np.random.Generator, blocks: int) -> npt.NDArray[np.uint32]:
+    """Return random bits for each block, in some of them none."""
+    bits = rng.integers(0, 2**32, blocks, np.uint32)
+    return np.where(rng.random(blocks) < 0.2, np.uint32(0), bits)
 
 
 def _there(sizes: Array) -> npt.NDArray[np.uint32]:

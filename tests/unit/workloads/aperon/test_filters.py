@@ -88,7 +88,7 @@ def _entry(record: dict[str, Any], name: str, value: Any) -> bool:
     return True
 
 
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(RECORDS, FILTERS)
 def test_filters_agree_with_a_plain_function(records: list[dict[str, Any]], raw: dict[str, Any]) -> None:
     columns = columns_of(records, FIELDS)

@@ -103,6 +103,22 @@ def test_filters_apply_inside_the_scan(tmp_path: Path) -> None:
         assert index.search(vectors[:2], 10, where={"rare": True}).ids == [[], []]
 
 
+def test_a_filter_does_not_lower_the_recall(tmp_path: Path) -> None:
+    vectors, queries = clustered(3000, 24), clustered(50, 24, seed=8)
+    settings = IndexSettings(24, fields={"tenth": "integer"}, id_type="uint64", grains=30, dims=8)
+    rows = (list(range(3000)), vectors, [{"tenth": int(one)} for one in np.arange(3000) % 10])
+    options = type(QUICK)(fsync="never", exact_rows=0)
+    with VectorIndex.create(tmp_path, settings, rows=rows, options=options) as index:
+        search = SearchSettings(3, 40)
+        whole = recalls(index.search(queries, 5, settings=search), index.search(queries, 5, exact=True))
+        where = {"tenth": 3}
+        for _ in range(2):
+            found = index.search(queries, 5, settings=search, where=where)
+            exact = index.search(queries, 5, exact=True, where=where)
+            assert recalls(found, exact).mean() >= whole.mean() > 0.5
+            assert all(int(one) % 10 == 3 for ids in found.ids for one in ids)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_results_do_not_depend_on_the_batch_or_on_threads(tmp_path: Path, threads: int) -> None:
     vectors, queries = clustered(1500, 33), clustered(70, 33, seed=2)

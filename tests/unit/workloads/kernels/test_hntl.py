@@ -26,7 +26,7 @@ def functions(name: str) -> hntl.Functions:
 
 @SETS
 def test_an_instruction_set_has_the_bits_of_the_twin(name: str) -> None:
-    assert hntl.compare(functions(name), cases(10), seed=1) == ""
+    assert hntl.compare(functions(name), cases(5), seed=1) == ""
 
 
 @SETS
@@ -34,7 +34,7 @@ def test_threads_change_no_bit(name: str) -> None:
     found = functions(name)
     rng = np.random.default_rng(5)
     pool = ThreadPool(2)
-    for _ in range(5):
+    for _ in range(3):
         arrays, scan = hntl_cases.random_scan(rng)
         scan = scan._replace(queries=rng.standard_normal((150, arrays.dimension)).astype(np.float32))
         exact = hntl_cases.random_exact(rng)
@@ -62,7 +62,7 @@ def test_a_difference_is_found_and_named() -> None:
 
 def test_the_twin_is_exact_search_if_all_are_candidates() -> None:
     rng = np.random.default_rng(2)
-    for _ in range(20):
+    for _ in range(10):
         arrays, scan = hntl_cases.random_scan(rng)
         norms = np.where(np.arange(len(scan.centroid_norms)) < arrays.grains, 0, np.inf).astype(np.float32)
         scan = scan._replace(probes=arrays.grains, candidates=10_000, centroid_norms=norms)

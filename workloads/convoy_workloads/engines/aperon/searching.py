@@ -103,13 +103,16 @@ class Searcher:
             arrays = segment.arrays
             rows = segment.rows_of(allowed)
             return self._exact(request, arrays.vectors, arrays.order, rows)
+        probes = request.settings.nprobe
         if request.chosen is not None:
+            # Scan as many rows that pass as a search without a filter scans, for a similar recall.
             norms = segment.norms_with(allowed)
+            probes = -(-probes * view.live // count)
         scan = ScanRequest(
             request.queries,
             allowed,
             norms,
-            min(request.settings.nprobe, segment.arrays.grains),
+            min(probes, segment.arrays.grains),
             min(max(request.settings.candidates, request.results), segment.rows),
             request.results,
         )

@@ -15,6 +15,7 @@ from convoy_workloads.engines.aperon import columns as metadata
 from convoy_workloads.engines.aperon.coding import arranged, code
 from convoy_workloads.engines.aperon.columns import Column, Record
 from convoy_workloads.engines.aperon.errors import CorruptFile
+from convoy_workloads.engines.aperon.filters import Filter
 from convoy_workloads.engines.aperon.frame import Frame
 from convoy_workloads.engines.aperon.ids import Id, IdColumn, ranks
 from convoy_workloads.engines.aperon.model import GrainModel
@@ -32,6 +33,8 @@ from convoy_workloads.kernels.hntl_arrays import (
 
 Array = npt.NDArray[Any]
 Bits = npt.NDArray[np.uint32]
+_FILTERS = 32
+"""Filters whose bits a segment remembers."""
 _KERNEL_ARRAYS = (
     "mean", "centroids", "bases", "offsets", "scales", "starts", "blocks", "codes", "biases", "vectors",
     "order",
@@ -78,6 +81,20 @@ class Segment:
     def every(self) -> Bits:
         """Return a set bit for each row, by blocks."""
         return self.bits(np.ones(self.rows, np.bool_))
+
+    def filter_bits(self, chosen: Filter) -> Bits:
+        """Return the bits of the rows that fulfil a filter. The last filters are remembered."""
+        found = self._filters.get(chosen.key)
+        if found is None:
+            found = self.bits(chosen.mask(self.columns, self.rows))
+            if len(self._filters) >= _FILTERS:
+                self._filters.clear()
+            self._filters[chosen.key] = found
+        return found
+
+    @cached_property
+    def _filters(self) -> dict[str, Bits]:
+        return {}
 
     def slots(self, rows: Array) -> npt.NDArray[np.int64]:
         """Return the positions of rows among the lanes of all blocks."""

@@ -71,7 +71,7 @@ class SearchSettings:
     """Settings of a search. `VectorIndex.tune` changes the index's own."""
 
     nprobe: int = 8
-    """Grains of each segment that a query scans."""
+    """Grains of each segment that a query scans; more, in proportion, if a filter leaves few rows."""
     candidates: int = 50
     """Best scores of each segment for which exact distances are computed. At least the number of results is
     used.

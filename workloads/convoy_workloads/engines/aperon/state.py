@@ -88,7 +88,7 @@ class SegmentView:
 
     def filtered(self, chosen: Filter) -> Bits:
         """Return the bits of live rows that fulfil a filter."""
-        return self.alive & self.segment.bits(chosen.mask(self.segment.columns, self.segment.rows))
+        return self.alive & self.segment.filter_bits(chosen)
 
 
 def view_of(segment: Segment) -> SegmentView:

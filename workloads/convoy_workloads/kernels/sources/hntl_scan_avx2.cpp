@@ -45,6 +45,7 @@ struct Avx2 {
         for (int64_t block = 0; block < grain.blocks; ++block) {
             const uint8_t* codes = grain.codes + block * grain.quads * 4 * LANES;
             const uint32_t allowed = grain.allowed[block];
+            if (!allowed) continue;
             for (int q = 0; q < QUERIES; ++q) {
                 __m256i sums[PARTS];
                 for (auto& sum : sums) sum = _mm256_set1_epi32(locals[q].start);

@@ -54,6 +54,11 @@ struct Avx512Vnni {
         constexpr int CHAINS = QUERIES == 1 ? 2 : 1;
         const uint8_t* codes = grain.codes;
         for (int64_t block = 0; block < grain.blocks; ++block) {
+            const uint32_t allowed = grain.allowed[block];
+            if (!allowed) {
+                codes += grain.quads * 128;
+                continue;
+            }
             __m512i sums[CHAINS][QUERIES][2];
             for (int q = 0; q < QUERIES; ++q) {
                 sums[0][q][0] = sums[0][q][1] = _mm512_set1_epi32(locals[q].start);
@@ -63,7 +68,6 @@ struct Avx512Vnni {
             for (; quad + CHAINS <= grain.quads; quad += CHAINS)
                 for (int c = 0; c < CHAINS; ++c, codes += 128) add<QUERIES>(codes, locals, quad + c, sums[c]);
             for (; quad < grain.quads; ++quad, codes += 128) add<QUERIES>(codes, locals, quad, sums[0]);
-            const uint32_t allowed = grain.allowed[block];
             for (int q = 0; q < QUERIES; ++q) {
                 __m512i low = sums[0][q][0], high = sums[0][q][1];
                 for (int c = 1; c < CHAINS; ++c) {
