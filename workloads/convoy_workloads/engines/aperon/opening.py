@@ -1,0 +1,205 @@
+"""Opens the index of a rank: the one in its state folder, else a copy of the snapshot in spec.model, else an
+empty one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from convoy_crds import terms
+from convoy_workloads.engines.aperon.errors import AperonError, InvalidInput
+from convoy_workloads.engines.aperon.index import VectorIndex
+from convoy_workloads.engines.aperon.manifest import manifest_files
+from convoy_workloads.engines.aperon.params import Params
+from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
+from convoy_workloads.engines.aperon.sharding import owner
+from convoy_workloads.engines.aperon.storage import Storage
+from convoy_workloads.runtime.log import log_line
+from convoy_workloads.serving.group import Group
+from convoy_workloads.serving.protocol import ModelError
+
+RENEW_SECONDS = 0.25
+GROUP_COMMIT_SECONDS = 3600.0
+"""With `fsync: always` the writer flushes for several writes together, before the log would by itself."""
+_INCOMING = ".incoming"
+"""Suffix of the folder of a copy that is not complete."""
+_PART = 16 << 20
+T = TypeVar("T")
+Renew = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An index that is open, and where its records come from."""
+
+    index: VectorIndex
+    folder: Path
+    source: str
+
+
+def state_folder(params: Params, environment: Mapping[str, str]) -> Path:
+    """Return the folder for the files of this replica."""
+    if params.state:
+        return Path(params.state)
+    home = environment.get(terms.ENV_HOME)
+    if home:
+        return Path(home) / "aperon"
+    found = Path(tempfile.mkdtemp(prefix="convoy-aperon-"))
+    log_line(f"the index is in {found}, and lost with this process: set params.state to keep it")
+    return found
+
+
+def shard_name(group: Group) -> str:
+    """Return the name of a rank's folder. Another number of ranks has other folders."""
+    return f"shard-{group.rank}-of-{group.world}"
+
+
+def open_index(params: Params, path: Path | None, state: Path, group: Group, renew: Renew) -> Opened:
+    """Open the index of a rank. `path`: folder of the model. Raises ModelError, with the file and what to
+    do. `renew` is called as long as this takes.
+    """
+    folder = state / shard_name(group)
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        return renewing(renew, lambda: _open(params, path, folder, group))
+    except (AperonError, OSError) as error:
+        raise ModelError(f"the index cannot be opened: {error}") from error
+
+
+def _open(params: Params, path: Path | None, folder: Path, group: Group) -> Opened:
+    if manifest_files(folder):
+        index, source = _opened(params, folder), "the index in its state folder"
+    elif path is not None:
+        index, source = _from_snapshot(params, path, folder, group), f"the snapshot in {path}"
+    else:
+        index, source = _empty(params, folder), "an index that was empty at the start"
+    wanted = SearchSettings(params.index.nprobe, params.index.candidates)
+    if params.index.target_recall == 0 and index.search_settings != wanted:
+        index.set_search_settings(wanted)
+    for problem in index.problems:
+        log_line(f"used an older manifest and the log, because of a damaged file: {problem}")
+    return Opened(index, folder, source)
+
+
+def options(params: Params) -> Options:
+    """Return the options of the index."""
+    seconds = params.fsync_seconds if params.fsync == "interval" else GROUP_COMMIT_SECONDS
+    return Options(
+        "never" if params.fsync == "never" else "interval",
+        fsync_seconds=seconds,
+        flush_rows=params.flush_rows,
+        threads=params.threads,
+        kernel=params.kernel,
+    )
+
+
+def _storage(params: Params) -> Storage:
+    return Storage(durable=params.fsync != "never")
+
+
+def _opened(params: Params, folder: Path) -> VectorIndex:
+    """Open an index. Raises InvalidInput if it does not fit the parameters."""
+    index = VectorIndex(folder, options=options(params), storage=_storage(params))
+    try:
+        _check(params, index.settings, folder)
+    except InvalidInput:
+        index.close()
+        raise
+    return index
+
+
+def _check(params: Params, found: IndexSettings, folder: Path) -> None:
+    wanted: dict[str, Any] = {
+        "index.metric": (params.index.metric, found.metric),
+        "id_type": (params.id_type, found.id_type),
+        "fields": (dict(params.fields), dict(found.fields)),
+    }
+    if params.dimension:
+        wanted["dimension"] = (params.dimension, found.dimension)
+    for name, (want, have) in wanted.items():
+        if want != have:
+            raise InvalidInput(
+                f"params.{name}",
+                f"{want!r}, but the index in {folder} has {have!r}: change it, or empty the folder",
+            )
+
+
+def _empty(params: Params, folder: Path) -> VectorIndex:
+    if not params.dimension:
+        raise InvalidInput(
+            "params.dimension", "0, and there is no snapshot in spec.model: set the number of components"
+        )
+    settings = IndexSettings(
+        params.dimension,
+        params.index.metric,
+        params.id_type,
+        params.fields,
+        params.index.grains,
+        params.index.dims,
+    )
+    search = SearchSettings(params.index.nprobe, params.index.candidates)
+    return VectorIndex.create(
+        folder, settings, search=search, options=options(params), storage=_storage(params)
+    )
+
+
+def _from_snapshot(params: Params, path: Path, folder: Path, group: Group) -> VectorIndex:
+    """Copy a snapshot and open the copy."""
+    own = path / shard_name(group)
+    source = own if own.is_dir() else path
+    if not source.is_dir() or not manifest_files(source):
+        raise InvalidInput(
+            "spec.model",
+            f"{source} has no manifest of an index: give a folder that /index/snapshot has made",
+        )
+    incoming = folder.with_name(folder.name + _INCOMING)
+    copy_folder(source, incoming)
+    # Opening reads every file, so a damaged snapshot never becomes the replica's index.
+    index = _opened(params, incoming)
+    try:
+        if group.world > 1 and source is not own:
+            index.delete([one for one in index.ids() if owner(one, group.world) != group.rank])
+            index.compact()
+    finally:
+        index.close()
+    incoming.replace(folder)
+    return _opened(params, folder)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy the files of a folder, and make them durable. A former target is replaced."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for file in sorted(one for one in source.iterdir() if one.is_file()):
+        with file.open("rb") as reader, (target / file.name).open("wb") as writer:
+            shutil.copyfileobj(reader, writer, _PART)
+            writer.flush()
+            os.fsync(writer.fileno())
+
+
+def renewing(renew: Renew, function: Callable[[], T]) -> T:
+    """Call a function in another thread. Call `renew` as long as it runs."""
+    results: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:  # The caller raises it in its own thread.
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="convoy-open", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        renew()
+        thread.join(RENEW_SECONDS)
+    if failed:
+        raise failed[0]
+    return results[0]

@@ -1,0 +1,117 @@
+"""The way of a write from a request to the index. This is the one place where operations are appended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from convoy_workloads.engines.aperon.ensemble import Ensemble
+from convoy_workloads.engines.aperon.ids import Id
+from convoy_workloads.engines.aperon.operations import Delete, Upsert
+from convoy_workloads.engines.aperon.own_metrics import OwnMetrics
+from convoy_workloads.engines.aperon.params import Params
+from convoy_workloads.engines.aperon.writer import Writer, WriteRefused
+
+ONE_DELETE = 10_000
+"""Most ids of an operation that deletes what a filter finds."""
+
+
+class Writes(Protocol):
+    """Writes that are durable when they return."""
+
+    async def upsert(self, rows: Upsert) -> int:
+        """Insert or replace records: all or none. Return their number."""
+        ...
+
+    async def delete(self, ids: list[Id]) -> int:
+        """Delete records. Return the number of those that were there."""
+        ...
+
+    async def delete_where(self, where: Mapping[str, Any]) -> int:
+        """Delete the records that fulfil a filter. Return their number."""
+        ...
+
+
+class DirectWrites:
+    """Writes to this replica alone."""
+
+    def __init__(self, ensemble: Ensemble, writer: Writer, room: Callable[[Upsert], None]) -> None:
+        """`room` raises WriteRefused if records do not fit."""
+        self._ensemble, self._writer, self._room = ensemble, writer, room
+
+    async def upsert(self, rows: Upsert) -> int:
+        """Insert or replace records: all or none. Return their number."""
+
+        def write() -> int:
+            self._room(rows)
+            return self._ensemble.write(rows)
+
+        return int(await self._done(write))
+
+    async def delete(self, ids: list[Id]) -> int:
+        """Delete records. Return the number of those that were there."""
+        return int(await self._done(lambda: self._ensemble.write(Delete(ids))))
+
+    async def delete_where(self, where: Mapping[str, Any]) -> int:
+        """Delete the records that fulfil a filter. Return their number."""
+
+        def write() -> int:
+            ids = self._ensemble.chosen(where)
+            parts = (ids[at : at + ONE_DELETE] for at in range(0, len(ids), ONE_DELETE))
+            return sum(self._ensemble.write(Delete(part)) for part in parts)
+
+        return int(await self._done(write))
+
+    async def _done(self, function: Callable[[], int]) -> int:
+        # A client that leaves does not undo a write that waits.
+        return await asyncio.shield(self._writer.submit(function))
+
+
+def room_in(ensemble: Ensemble, params: Params) -> Callable[[Upsert], None]:
+    """Return the check that records fit into the limits of a replica."""
+
+    def check(rows: Upsert) -> None:
+        facts = ensemble.facts() if params.max_records or params.memory_mib else []
+        records = sum(one.records for one in facts)
+        if params.max_records and records + len(rows.ids) > params.max_records:
+            # Records that are replaced need no further room.
+            there = sum(one is not None for one in ensemble.fetch(rows.ids))
+            if records + len(rows.ids) - there > params.max_records:
+                raise WriteRefused(
+                    f"the index has {records} records, and max_records is {params.max_records}: delete "
+                    "records, or raise max_records"
+                )
+        size = sum(sum(one.bytes.values()) for one in facts)
+        if params.memory_mib and size + rows.vectors.nbytes > params.memory_mib << 20:
+            raise WriteRefused(
+                f"the index has {size} bytes, and memory_mib is {params.memory_mib}: delete some, or "
+                "raise memory_mib"
+            )
+
+    return check
+
+
+class Counted:
+    """Writes that the metrics count."""
+
+    def __init__(self, inner: Writes, metrics: OwnMetrics) -> None:
+        self._inner, self._metrics = inner, metrics
+
+    async def upsert(self, rows: Upsert) -> int:
+        """Insert or replace records: all or none. Return their number."""
+        found = await self._inner.upsert(rows)
+        self._metrics.upserted(found)
+        return found
+
+    async def delete(self, ids: list[Id]) -> int:
+        """Delete records. Return the number of those that were there."""
+        found = await self._inner.delete(ids)
+        self._metrics.deleted(found)
+        return found
+
+    async def delete_where(self, where: Mapping[str, Any]) -> int:
+        """Delete the records that fulfil a filter. Return their number."""
+        found = await self._inner.delete_where(where)
+        self._metrics.deleted(found)
+        return found
