@@ -13,7 +13,7 @@ struct Avx512Bf16 : Vectors512 {
     static constexpr int64_t kStepInputs = 2;
     static constexpr int kBlockRows = 12;
     static constexpr int kBlockTiles = 2;
-    static constexpr int kFewTiles[kFewRows] = {8, 8, 4, 4};
+    static constexpr int kFewTiles[kFewRows] = {8, 4, 4, 4};
 
     static Weight broadcast(const Input* x) { return _mm512_set1_epi32(static_cast<int>(*x)); }
 

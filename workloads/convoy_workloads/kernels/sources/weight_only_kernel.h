@@ -13,7 +13,8 @@ namespace convoy {
 
 constexpr int64_t kPanelRows = 240;  // rows for which a tile is unpacked once; their sums fit into the L1 cache
 constexpr int64_t kFewRows = 4;
-constexpr int64_t kPrefetchBytes = 2048;
+constexpr int64_t kPrefetchBytes = 512;        // with few rows; more was slower with eight streams of tiles
+constexpr int64_t kPrefetchBytesOfMany = 2048;  // with many rows: the next tile
 
 template <class Isa, class Format>
 struct Kernel {
@@ -180,7 +181,7 @@ private:
 #pragma GCC unroll 8
             for (int t = 0; t < T; ++t) {
                 const auto loaded = Format::load(codes + t * next + block * kBlockBytes);
-                __builtin_prefetch(codes + t * next + block * kBlockBytes + kPrefetchBytes);
+                __builtin_prefetch(codes + t * next + block * kBlockBytes + kPrefetchBytesOfMany);
 #pragma GCC unroll 8
                 for (int step = 0; step < Format::kSteps; ++step)
                     to[(block * Format::kSteps + step) * T + t] = Format::weight(loaded, step);
