@@ -167,6 +167,11 @@ bench-engines-training: venv ## Training engines beside the baselines of their m
 	@$(BIN)/python -m e2e.bench engines-training $(if $(ENGINE),--only $(ENGINE))
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-kernels
+bench-kernels: venv ## Compute kernels and their engines beside their baselines; writes docs/bench/kernels.json (30 minutes). PART=tilefuse-kernels runs one.
+	@$(BIN)/python -m e2e.bench kernels $(if $(PART),--only $(PART))
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: bench-serving
 bench-serving: binaries ## The serving front, the engine lm, rollouts and faults on real nodes; writes docs/bench/serving.json (1 hour).
 	@$(BIN)/python -m e2e.bench serving

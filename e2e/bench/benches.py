@@ -24,6 +24,7 @@ BENCHES = (
     Bench("spotlight", "e2e.bench.spotlight.command"),
     Bench("traces", "e2e.bench.traces.command"),
     Bench("engines-training", "e2e.bench.engines_training.command"),
+    Bench("kernels", "e2e.bench.kernels.command"),
     Bench("schedules", "e2e.bench.tiercheck.schedules_command"),
     Bench("guard-sweep", "e2e.bench.guard.sweep_command"),
     Bench("dashboard", "e2e.bench.dashboard.command"),
