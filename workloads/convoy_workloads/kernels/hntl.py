@@ -97,14 +97,14 @@ class _Library:
         index = _index(arrays)
         arguments = _Scan(
             ctypes.addressof(index),
-            *(array.ctypes.data for array in (request.centroid_norms, request.allowed, request.queries)),
+            *(_address(array) for array in (request.centroid_norms, request.allowed, request.queries)),
             request.probes,
             request.candidates,
             request.results,
-            *(array.ctypes.data for array in found),
+            *(_address(array) for array in found),
         )
         _run(self.scan_function, arguments, len(request.queries), pool)
-        if (found.scanned < 0).any():
+        if found.scanned.min(initial=0) < 0:
             raise MemoryError("no memory for the candidates of a search: ask for fewer candidates")
         return found
 
@@ -117,11 +117,11 @@ class _Library:
             vectors.shape[1],
             request.metric,
             count,
-            None if chosen is None else chosen.ctypes.data,
-            *(array.ctypes.data for array in (vectors, request.order, request.queries)),
+            None if chosen is None else _address(chosen),
+            *(_address(array) for array in (vectors, request.order, request.queries)),
             request.results,
-            found.distances.ctypes.data,
-            found.rows.ctypes.data,
+            _address(found.distances),
+            _address(found.rows),
         )
         _run(self.exact_function, arguments, len(request.queries), pool)
         if (found.rows < -1).any():
@@ -135,6 +135,12 @@ def _run(function: Any, arguments: ctypes.Structure, items: int, pool: ThreadPoo
         function(ctypes.byref(arguments), 0, items)
     else:
         pool.run(function, arguments, items, multiple=_CHUNK)
+
+
+def _address(array: Array) -> int:
+    """Return the address of an array's data, faster than `array.ctypes.data`."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 def _outputs(items: int, results: int) -> Found:
@@ -155,7 +161,7 @@ def _index(arrays: HntlArrays) -> _Index:
         addresses = (getattr(arrays, name) for name in _INDEX_ARRAYS)
         found = _Index(
             *(getattr(arrays, name) for name in _INDEX_SIZES),
-            *(None if array is None else array.ctypes.data for array in addresses),
+            *(None if array is None else _address(array) for array in addresses),
         )
         _indexes[arrays] = found
     return found

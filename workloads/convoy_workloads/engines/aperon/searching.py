@@ -122,7 +122,8 @@ class Searcher:
     def _completed(self, view: SegmentView, scan: ScanRequest, found: Found, wanted: int) -> Found:
         """Search again, in twice as many grains, for the queries with fewer results than there are."""
         while scan.probes < view.segment.arrays.grains:
-            short = np.flatnonzero((found.rows >= 0).sum(axis=1) < wanted)
+            # Missing results are at the end, so one column tells.
+            short = np.flatnonzero(found.rows[:, wanted - 1] < 0)
             if not len(short):
                 break
             scan = scan._replace(probes=2 * scan.probes)
@@ -158,11 +159,11 @@ def _merged(
     scanned = np.sum([found.scanned for _, found in parts], axis=0)
     if len(parts) == 1:
         source, found = parts[0]
-        counts = (found.rows >= 0).sum(axis=1)
-        flat = source.ids_at(found.rows[found.rows >= 0])
-        lasts = np.cumsum(counts)
-        ids = [flat[last - count : last] for last, count in zip(lasts.tolist(), counts.tolist(), strict=True)]
-        places = Places([source], np.zeros_like(found.rows), found.rows)
+        there = found.rows >= 0
+        flat = source.ids_at(found.rows[there])
+        lasts = np.cumsum(there.sum(axis=1)).tolist()
+        ids = [flat[first:last] for first, last in zip([0, *lasts], lasts, strict=False)]
+        places = Places([source], np.zeros(found.rows.shape, np.int64), found.rows)
         return SearchResult(
             ids, spaces.reported(settings.metric, found.distances), scanned, state.sequence, places
         )
