@@ -29,6 +29,13 @@ class TokenFile:
         if not self._token:
             raise ParamsError(f"the token file {path} must hold 1 to {MAX_TOKEN} bytes")
 
+    @property
+    def header(self) -> str:
+        """Return the value of the header `Authorization` for a request to another replica of the job."""
+        with contextlib.suppress(OSError):
+            self._read()
+        return f"Bearer {self._token.decode('latin-1')}"
+
     def accepts(self, authorization: bytes) -> bool:
         """Return True if the value of the header `Authorization` has the token. The time that the comparison
         takes does not depend on the value.
