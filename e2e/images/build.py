@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tomllib
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ DOCKERFILES = files.CHECKOUT / "images"
 CONTEXTS = files.CHECKOUT / "build" / "images"
 MAX_MB = 1800.0
 """Maximum total size of an image's layers, in MB. With CONVOY_CUDA=1 there is no limit."""
+COMPILED_BY = tuple(f"convoy_workloads/kernels/{name}.py" for name in ("build", "instruction_sets"))
+"""Modules that decide how the kernels are compiled."""
 
 
 class Builder:
@@ -82,9 +85,9 @@ class Builder:
         needed |= {parent for name in needed if (parent := known[name].parent)}
         return [recipe for recipe in RECIPES if recipe.name in needed]
 
-    def _local(self, recipe: Recipe) -> str:
+    def _local(self, recipe: Recipe, stage: str = "") -> str:
         """Return the image's name in buildah's store. All checkouts share this store."""
-        return f"localhost/{self.store.scope}/{recipe.name}:{self.tag}"
+        return f"localhost/{self.store.scope}/{recipe.name}{stage}:{self.tag}"
 
     def _build(self, recipe: Recipe, base_image: str, own: tuple[str, Path | None]) -> bool:
         dockerfile = DOCKERFILES / f"{recipe.name}.Dockerfile"
@@ -96,19 +99,30 @@ class Builder:
             else base_image
         )
         reference = recipe.reference(self.tag)
+        compiling = compiling_arguments(base_image, dist) if recipe.kernels and dist else {}
         inputs = wheelhouse.digest(
-            [dockerfile.read_bytes(), dependencies, source, buildah.identifier(parent) or "missing"]
+            [
+                dockerfile.read_bytes(),
+                dependencies,
+                source,
+                buildah.identifier(parent) or "missing",
+                *compiling.values(),
+            ]
         )
         if self._known().get(reference) == inputs and self.store.has(reference):
             return False
         context = self._context(recipe, wheels, dist)
-        arguments = {"BASE": parent, "DEPENDENCIES": dependencies, "SOURCE": source}
+        arguments = {"BASE": parent, "DEPENDENCIES": dependencies, "SOURCE": source, **compiling}
         if not recipe.own_code:
             del arguments["SOURCE"]
         with self.progress.long(f"building {reference}"):
             # If the following steps are interrupted, buildah's store and the cluster's store may have
             # different images. So first remove the record that this image is up to date.
             self._enter({name: made for name, made in self._known().items() if name != reference})
+            if compiling:
+                # A name keeps the stage in the store, so that the next build does not compile again.
+                stage = self._local(recipe, "-kernels")
+                buildah.build(stage, dockerfile, context, arguments, target="kernels")
             buildah.build(self._local(recipe), dockerfile, context, arguments)
             with self.store.lock():
                 self.store.create()
@@ -139,6 +153,29 @@ class Builder:
                 if source:
                     shutil.copytree(source, folder / name, copy_function=_link_or_copy)
         return context
+
+
+def compiling_arguments(base_image: str, dist: Path) -> dict[str, str]:
+    """Return the build arguments of a stage that compiles the kernels of our wheel on the base image."""
+    return {
+        "PYTHON_IMAGE": base_image,
+        "MIRROR": "".join(base.mirror() if base_image == base.STAND_IN else []),
+        "KERNELS": kernel_sources(dist),
+    }
+
+
+def kernel_sources(dist: Path) -> str:
+    """Return the digest of what the kernels' libraries are made from in our wheel.
+
+    The checkout may be edited during the build, so its files may not be those of the wheel.
+    """
+    parts: list[str | bytes] = []
+    for wheel in sorted(dist.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            for name in sorted(archive.namelist()):
+                if name.startswith("convoy_workloads/kernels/sources/") or name in COMPILED_BY:
+                    parts += [name, archive.read(name)]
+    return wheelhouse.digest(parts)
 
 
 def check_sizes(store: Store, references: Iterable[str], max_mb: float = MAX_MB) -> None:

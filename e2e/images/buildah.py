@@ -23,12 +23,31 @@ def _command(arguments: list[str | Path]) -> list[str]:
 
 
 def build(
-    name: str, dockerfile: Path, context: Path, arguments: dict[str, str], *, deadline: float = 1800
+    name: str,
+    dockerfile: Path,
+    context: Path,
+    arguments: dict[str, str],
+    *,
+    target: str = "",
+    deadline: float = 1800,
 ) -> None:
-    """Build the image `name` in the local store. Raises CommandError with the end of the build's log."""
-    options: list[str | Path] = ["bud", "--isolation=chroot", "--pull-never", "--layers", "--network=host"]
+    """Build the image `name` in the local store, or the stage `target` of its Dockerfile.
+
+    Raises CommandError with the end of the build's log.
+    """
+    options: list[str | Path] = [
+        "bud",
+        "--isolation=chroot",
+        "--pull-never",
+        "--layers",
+        "--network=host",
+        # A failed build would keep its containers, and with them layers that nobody could delete.
+        "--force-rm",
+    ]
     for key, value in arguments.items():
         options += ["--build-arg", f"{key}={value}"]
+    if target:
+        options += ["--target", target]
     options += ["--file", dockerfile, "--tag", name, context]
     log = files.cache_root() / "buildah" / _LOG
     log.unlink(missing_ok=True)

@@ -23,6 +23,8 @@ class Recipe:
     parent: str | None = None
     only: tuple[str, ...] = ()
     """If not empty, the image has only these dependencies of the extra, and no code of Convoy."""
+    kernels: bool = False
+    """True if the Dockerfile has a stage `kernels`, which compiles the kernels."""
 
     @property
     def own_code(self) -> bool:
@@ -40,7 +42,7 @@ RECIPES = (
     Recipe("agent", "agents"),
     Recipe("dashboard", "dashboard"),
     Recipe("torch", "workloads", only=("torch", "numpy")),
-    *(Recipe(family.name, family.extra, parent="torch") for family in FAMILIES),
+    *(Recipe(family.name, family.extra, parent="torch", kernels=family.kernels) for family in FAMILIES),
 )
 
 

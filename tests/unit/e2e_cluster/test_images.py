@@ -7,13 +7,14 @@ import hashlib
 import io
 import json
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 from e2e.cluster import downloads
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.oci import CONTAINERD_NAME, REF_NAME, Image, Store, full_name, layer
-from e2e.images.build import check_sizes
+from e2e.images.build import COMPILED_BY, DOCKERFILES, check_sizes, compiling_arguments, kernel_sources
 from e2e.images.recipes import RECIPES, Recipe, chart_values, distribution, requirements, wanted
 from e2e.setup import host
 
@@ -134,6 +135,38 @@ def test_parent_images_come_before_their_children() -> None:
     names = [recipe.name for recipe in RECIPES]
     for recipe in RECIPES:
         assert recipe.parent is None or names.index(recipe.parent) < names.index(recipe.name)
+
+
+def wheel_of(folder: Path, contents: dict[str, str]) -> Path:
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "convoy.whl", "w") as archive:
+        for name, text in contents.items():
+            archive.writestr(name, text)
+    return folder
+
+
+def test_an_image_with_kernels_has_a_stage_that_compiles_them(tmp_path: Path) -> None:
+    arguments = compiling_arguments("base", wheel_of(tmp_path / "dist", {}))
+    for recipe in RECIPES:
+        text = (DOCKERFILES / f"{recipe.name}.Dockerfile").read_text()
+        assert ("AS kernels\n" in text) is recipe.kernels
+        for name in arguments if recipe.kernels else ():
+            assert f"ARG {name}=" in text
+    assert any(recipe.kernels for recipe in RECIPES)
+
+
+def test_only_what_the_kernels_are_made_from_compiles_them_again(tmp_path: Path) -> None:
+    for name in COMPILED_BY:
+        assert (DOCKERFILES.parent / "workloads" / name).exists()
+    first = {"convoy_workloads/kernels/sources/a.h": "a", COMPILED_BY[0]: "b", "convoy/cli.py": "c"}
+    digests = [
+        kernel_sources(wheel_of(tmp_path / str(number), first | changed))
+        for number, changed in enumerate(
+            [{}, {"convoy/cli.py": "d"}, {"convoy_workloads/kernels/sources/a.h": "e"}, {COMPILED_BY[0]: "f"}]
+        )
+    ]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
 
 
 @pytest.mark.parametrize(

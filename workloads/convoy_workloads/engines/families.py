@@ -16,6 +16,8 @@ class Family:
     name: str
     extra: str
     """Name of the group of optional dependencies in pyproject.toml that the image installs."""
+    kernels: bool = False
+    """True if the image contains compiled kernels."""
 
     @property
     def repository(self) -> str:
@@ -25,7 +27,7 @@ class Family:
 
 FAMILIES: tuple[Family, ...] = (
     Family("workloads", extra="workloads"),
-    Family("serving", extra="serving"),
+    Family("serving", extra="serving", kernels=True),
     Family("sklearn", extra="sklearn"),
     Family("tools", extra="tools"),
     Family("ray", extra="ray"),
