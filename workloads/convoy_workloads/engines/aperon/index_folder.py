@@ -37,7 +37,7 @@ from convoy_workloads.engines.aperon.storage import TEMPORARY, Storage
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What an index's files contain."""
+    """The contents of an index's files."""
 
     manifest: Manifest
     segments: tuple[SegmentView, ...]

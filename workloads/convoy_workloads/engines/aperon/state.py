@@ -195,7 +195,7 @@ class MemoryTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What a search sees."""
+    """The records and rows that a search sees."""
 
     segments: tuple[SegmentView, ...]
     memory: tuple[MemoryView, ...]
