@@ -122,7 +122,8 @@ class Peer:
         target: Vector | None = None
         while True:
             try:
-                found = await core.transport.pull(self.address, core.next_pull())
+                request = core.next_pull()
+                found = await core.transport.pull(self.address, request)
                 self.responded_at = asyncio.get_running_loop().time()
                 core.supplied(self, found)
                 target = found.vector if target is None else target
@@ -139,8 +140,8 @@ class Peer:
                 pauses.reset()
                 self._reported = False
                 await asyncio.sleep(core.settings.sync_seconds * core.random.uniform(0.75, 1.25))
-            elif not found.operations:
-                await pauses.wait()  # Its operations wait for others.
+            elif core.next_pull().vector == request.vector:
+                await pauses.wait()  # Its operations wait for others, or for room.
 
     def _report(self, error: Unreachable) -> None:
         """Write a line about the first failure of a series."""
