@@ -10,7 +10,8 @@ FROM ${PYTHON_IMAGE} AS kernels
 ARG MIRROR=
 RUN if [ -n "${MIRROR}" ]; then echo "deb ${MIRROR} bookworm main" > /etc/apt/sources.list; fi && \
     apt-get update && \
-    apt-get install --yes --no-install-recommends g++
+    apt-get install --yes --no-install-recommends g++ && \
+    c++ --version
 # The argument is a digest of the kernels' sources, so that other changes of the code compile nothing.
 ARG KERNELS=unnamed
 RUN --mount=type=bind,source=dist,target=/dist \

@@ -156,10 +156,16 @@ class Builder:
 
 
 def compiling_arguments(base_image: str, dist: Path) -> dict[str, str]:
-    """Return the build arguments of a stage that compiles the kernels of our wheel on the base image."""
+    """Return the build arguments of a stage that compiles the kernels of our wheel on the base image.
+
+    Raises ClusterError if the stand-in has no mirror from which it could get a compiler.
+    """
+    mirror = base.mirror() if base_image == base.STAND_IN else []
+    if base_image == base.STAND_IN and not mirror:
+        raise ClusterError("apt on this machine names no mirror, or did not answer: run it again")
     return {
         "PYTHON_IMAGE": base_image,
-        "MIRROR": "".join(base.mirror() if base_image == base.STAND_IN else []),
+        "MIRROR": "".join(mirror),
         "KERNELS": kernel_sources(dist),
     }
 
