@@ -89,9 +89,7 @@ def add_times(
             ratios = [other / one for one, other in zip(ours, theirs, strict=True)]
             low, high, level = median_interval(ratios)
             mine, other = (1e3 * statistics.median(one) for one in (ours, theirs))
-            spread = (
-                f"{instruction_set}: {mine:.2f} ms, {baseline} {other:.2f} ms; {level:.0%}: {low:.2f} to "
-            )
+            both = f"{instruction_set}: {mine:.2f} ms, {baseline} {other:.2f} ms"
             metric = Metric(
                 f"tilefuse, {problem}: {scheme}, times faster than {title}",
                 "times",
