@@ -187,16 +187,24 @@ def check_names(path: Path, config: Config, names: Iterable[str], ends: Iterable
 
 def empty(config: Config) -> Llama:
     """Return a model with memory for its weights, and with its rotary positions."""
+    model = skeleton(config)
+    cosines, sines = model.cosines, model.sines
+    model = model.to_empty(device="cpu")
+    model.cosines, model.sines = cosines, sines
+    if config.tied:
+        model.head.weight = model.tokens.weight
+    return model
+
+
+def skeleton(config: Config) -> Llama:
+    """Return a model without memory for its weights, but with its rotary positions."""
     with torch.device("meta"):
         model = config.model()
-    model = model.to_empty(device="cpu")
     angles = torch.outer(
         torch.arange(config.shape.context, dtype=torch.float32),
         config.frequencies.values(config.shape.head_width),
     )
     model.cosines, model.sines = angles.cos(), angles.sin()
-    if config.tied:
-        model.head.weight = model.tokens.weight
     return model
 
 

@@ -11,7 +11,7 @@ import torch
 from convoy_workloads.engines.gpt.model import GPT
 from convoy_workloads.engines.lm.gpt_layers import GPTLayers
 from convoy_workloads.engines.lm.llama import Frequencies, Layer
-from convoy_workloads.engines.lm.llama_files import Config, empty
+from convoy_workloads.engines.lm.llama_files import Config, empty, skeleton
 from convoy_workloads.engines.lm.transformer import Shape
 from convoy_workloads.engines.tilefuse.structure import Model
 
@@ -26,15 +26,26 @@ class Blueprint:
 
     def model(self) -> Model:
         """Return a model of this form. Its weights have memory, but no values."""
-        if self.family == "gpt":
-            with torch.device("meta"):
-                made = GPT(*(int(self.values[name]) for name in ("context", "layers", "width", "heads")))
-            made = made.to_empty(device="cpu")
-            made.head.weight = made.tokens.weight
-            return GPTLayers(made.eval())
+        if self.family != "gpt":
+            return empty(self._config()).eval()
+        made = self._gpt().to_empty(device="cpu")
+        made.head.weight = made.tokens.weight
+        return GPTLayers(made.eval())
+
+    def skeleton(self) -> Model:
+        """Return a model of this form, whose weights have no memory."""
+        if self.family != "gpt":
+            return skeleton(self._config()).eval()
+        return GPTLayers(self._gpt().eval())
+
+    def _gpt(self) -> GPT:
+        with torch.device("meta"):
+            return GPT(*(int(self.values[name]) for name in ("context", "layers", "width", "heads")))
+
+    def _config(self) -> Config:
         values = {**self.values}
         shape, frequencies = Shape(**values.pop("shape")), Frequencies(**values.pop("frequencies"))
-        return empty(Config(shape=shape, frequencies=frequencies, **values)).eval()
+        return Config(shape=shape, frequencies=frequencies, **values)
 
 
 def of_config(config: Config) -> Blueprint:

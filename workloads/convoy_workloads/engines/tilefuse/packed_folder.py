@@ -125,7 +125,7 @@ def read(folder: Path, index: Index, layers: Layers, renew: Callable[[], None]) 
     """Map a packed model. All files are read once to compare their digests. Raises ModelError, with the file,
     if it cannot be used.
     """
-    model = Blueprint(index.family, index.form).model()
+    model = Blueprint(index.family, index.form).skeleton()
     found = structure(model)
     try:
         for matrix in found.matrices:
