@@ -76,7 +76,9 @@ def test_a_kill_in_the_middle_of_writes_loses_nothing_acknowledged(tmp_path: Pat
         certain = sorted(set(acknowledged) - deleted)
         found = post(port, "get", {"ids": certain, "include_vectors": True})["records"]
         vectors = [one["vector"] for one in found]
-        assert np.array_equal(np.float32(vectors), np.float32([acknowledged[id_] for id_ in certain]))
+        assert np.array_equal(
+            np.array(vectors, np.float32), np.array([acknowledged[id_] for id_ in certain], np.float32)
+        )
         gone = post(port, "get", {"ids": sorted(deleted)})["records"]
         assert sum(one is not None for one in gone) <= len(clients)
         nearest = post(port, "search", {"query": acknowledged[certain[0]], "k": 1, "exact": True})

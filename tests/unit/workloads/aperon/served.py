@@ -52,7 +52,7 @@ async def served(
 
 
 class _Nothing:
-    """What the harness does with its own engine has no effect on this one."""
+    """A stand-in for the switches of the harness: they have no effect on this engine."""
 
     def set(self) -> None:
         pass

@@ -31,7 +31,8 @@ async def test_records_are_found_counted_read_and_deleted(tmp_path: Path) -> Non
             assert [hit["id"] for hit in hits] == nearest(VECTORS[at], range(1, 30, 2), 3)
             assert all("metadata" not in hit for hit in hits)
             assert np.array_equal(
-                np.float32([hit["vector"] for hit in hits]), VECTORS[[int(hit["id"][1:]) for hit in hits]]
+                np.array([hit["vector"] for hit in hits], np.float32),
+                VECTORS[[int(hit["id"][1:]) for hit in hits]],
             )
         assert await rank.call("count", {}) == {"count": 30}
         assert await rank.call("count", {"filter": {"year": {"$gte": 2020}}}) == {"count": 10}
@@ -66,7 +67,7 @@ async def test_records_base64_and_ids_of_numbers_are_other_forms_of_the_same(tmp
 async def test_an_inference_with_binary_tensors_searches(tmp_path: Path) -> None:
     async with served(tmp_path, params(tmp_path / "state", results=4)) as rank:
         await rank.call("upsert", rows(0, 20))
-        tensor = {"name": "queries", "datatype": "FP32", "shape": [2, DIMENSION]}
+        tensor: dict[str, Any] = {"name": "queries", "datatype": "FP32", "shape": [2, DIMENSION]}
         tensor["parameters"] = {"binary_data_size": 2 * DIMENSION * 4}
         head = json.dumps({"inputs": [tensor], "outputs": [{"name": "ids"}, {"name": "distances"}]}).encode()
         headers = {"Inference-Header-Content-Length": str(len(head))}

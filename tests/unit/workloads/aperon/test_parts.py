@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,7 @@ async def test_writes_that_wait_share_a_flush_and_none_is_acknowledged_before_it
     first = writer.submit(lambda: done.append(0))
     while not done:  # noqa: ASYNC110 - the thread changes it
         await asyncio.sleep(0)
-    rest = [writer.submit(lambda at=at: done.append(at)) for at in (1, 2, 3)]
+    rest = [writer.submit(partial(done.append, at)) for at in (1, 2, 3)]
     with pytest.raises(WritesFull):
         writer.submit(lambda: None)
     assert not first.done() and done == [0] and writer.pending == 4
@@ -144,15 +146,16 @@ class Linked:
     def __init__(self, shard: Shard) -> None:
         self.lock = threading.Lock()
         self._shard = shard
-        self._name, self._message = "", b""
+        self._calls: deque[tuple[str, bytes]] = deque()
         self.signs: list[str] = []
 
     def start(self, name: str, *arguments: Any) -> None:
         assert self.lock.locked()
-        self._name, self._message = name, remote.call_message(name, arguments)
+        self._calls.append((name, remote.call_message(name, arguments)))
 
     def finish(self) -> Any:
-        return remote.result_of(self._name, remote.perform(self._shard, self._message))
+        name, message = self._calls.popleft()
+        return remote.result_of(name, remote.perform(self._shard, message))
 
     def idle(self) -> None:
         self.signs.append("idle")
@@ -171,36 +174,37 @@ def test_several_shards_answer_like_one(tmp_path: Path) -> None:
     for rank, one in enumerate(shards):
         assert one.index.ids() and all(owner(id_, world) == rank for id_ in one.index.ids())
     others = [Linked(one) for one in shards[1:]]
-    many, one = Ensemble(shards[0], others), Ensemble(Shard(opened(params(tmp_path / "one"), made), 0, 1))
-    for ensemble in (many, one):
+    many, alone = Ensemble(shards[0], others), Ensemble(Shard(opened(params(tmp_path / "one"), made), 0, 1))
+    for ensemble in (many, alone):
         assert ensemble.write(Upsert(["new", "v3"], VECTORS[:2], [{}, {"year": -1}])) == 2
         assert ensemble.write(Delete(["v5", "nobody"])) == 1
         ensemble.sync()
     for where in (None, {"year": {"$gte": 10}}):
         query = Query(7, where, exact=True, vectors=True)
-        left, right = many.search(VECTORS[:4], query), one.search(VECTORS[:4], query)
+        left, right = many.search(VECTORS[:4], query), alone.search(VECTORS[:4], query)
         assert left.ids == right.ids and left.records == right.records
         assert all(np.array_equal(a, b) for a, b in zip(left.distances, right.distances, strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(left.vectors or [], right.vectors or [], strict=True))
-        assert many.count(where) == one.count(where)
+        assert many.count(where) == alone.count(where)
         if where:
-            assert sorted(map(str, many.chosen(where))) == sorted(map(str, one.chosen(where)))
+            assert sorted(map(str, many.chosen(where))) == sorted(map(str, alone.chosen(where)))
     plain = many.search(VECTORS[:2], Query(5, metadata=False))
     assert plain.records is None and plain.vectors is None
     asked = ["v3", "v5", "v8", "new"]
-    for left_one, right_one in zip(many.fetch(asked), one.fetch(asked), strict=True):
+    for left_one, right_one in zip(many.fetch(asked), alone.fetch(asked), strict=True):
         assert (left_one is None) is (right_one is None)
         if left_one and right_one:
             assert left_one.record == right_one.record
             assert np.array_equal(left_one.vector, right_one.vector)
-    assert sum(found.records for found in many.facts()) == one.facts()[0].records
+    assert sum(found.records for found in many.facts()) == alone.facts()[0].records
     with pytest.raises(InvalidInput):
         many.count({"colour": 1})
-    assert many.count(None) == one.count(None)
+    # No result of the refused call is left.
+    assert many.count(None) == alone.count(None)
     many.idle()
     many.end()
     assert [other.signs for other in others] == [["idle", "end"]] * 2
-    for shard in (*shards, one.own):
+    for shard in (*shards, alone.own):
         shard.index.close()
 
 
@@ -242,7 +246,7 @@ async def test_writes_survive_a_restart_and_drain_waits_for_them(tmp_path: Path)
 
 def test_the_self_test_passes_and_notices_a_wrong_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     for metric in ("l2", "ip", "cosine"):
-        self_test.run(metric, "twin")  # type: ignore[arg-type]
+        self_test.run(metric, "twin")
     exact = self_test.distances
     monkeypatch.setattr(self_test, "distances", lambda *given: exact(*given) + 1)
     with pytest.raises(SelfTestFailed):

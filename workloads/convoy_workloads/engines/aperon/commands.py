@@ -1,4 +1,4 @@
-"""What a request asks of an index, and the work item that carries it through the front's queue."""
+"""The commands of requests, and the work item that carries them through the front's queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy_workloads.serving.work_item import ERROR, INVALID, STOP, Delta, Sink
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """How to search."""
+    """The settings of a search."""
 
     results: int
     where: Mapping[str, Any] | None = None

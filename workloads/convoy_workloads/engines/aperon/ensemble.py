@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from convoy_workloads.engines.aperon.commands import Hits, Query, Stored
+from convoy_workloads.engines.aperon.errors import InvalidInput
 from convoy_workloads.engines.aperon.ids import Id
 from convoy_workloads.engines.aperon.operations import Operation
 from convoy_workloads.engines.aperon.shard import Facts, Shard
@@ -114,8 +115,7 @@ class Ensemble:
         with self._locked(self._others):
             for one in self._others:
                 one.start(name, *arguments)
-            first = own()
-            return [first, *(one.finish() for one in self._others)]
+            return _gathered([own, *(one.finish for one in self._others)])
 
     def _some(
         self, name: str, own: Callable[..., T], arguments: Mapping[int, tuple[Any, ...]]
@@ -125,8 +125,11 @@ class Ensemble:
         with self._locked(others.values()):
             for rank, one in others.items():
                 one.start(name, *arguments[rank])
-            found = {0: own(*arguments[0])} if 0 in arguments else {}
-            return found | {rank: one.finish() for rank, one in others.items()}
+            ends: dict[int, Callable[[], T]] = {}
+            if 0 in arguments:
+                ends[0] = lambda: own(*arguments[0])
+            ends |= {rank: one.finish for rank, one in others.items()}
+            return dict(zip(ends, _gathered(list(ends.values())), strict=True))
 
     @staticmethod
     @contextlib.contextmanager
@@ -135,3 +138,19 @@ class Ensemble:
             for one in others:  # Always in the order of ranks, so two threads cannot wait for each other.
                 stack.enter_context(one.lock)
             yield
+
+
+def _gathered(ends: Sequence[Callable[[], T]]) -> list[T]:
+    """Return the result of each call. All results are read before an InvalidInput is raised, because a result
+    that is left would be taken for that of the next call.
+    """
+    found: list[T] = []
+    error: InvalidInput | None = None
+    for one in ends:
+        try:
+            found.append(one())
+        except InvalidInput as wrong:
+            error = error or wrong
+    if error is not None:
+        raise error
+    return found

@@ -29,7 +29,7 @@ class WriterEnded(Exception):
 
 
 class Target(Protocol):
-    """What the writer makes durable."""
+    """The place of what is written."""
 
     def sync(self) -> None:
         """Wait until all operations are on the disk."""
