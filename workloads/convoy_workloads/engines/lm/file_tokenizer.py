@@ -71,18 +71,18 @@ class FileDecoder:
         text = self._text()
         if text.endswith(_INCOMPLETE) and len(self._held) < _MOST_HELD:
             return ""
-        return self._take(text)
+        return self._release(text)
 
     def flush(self) -> str:
         """Return the text of the tokens that completed no character."""
-        return self._take(self._text())
+        return self._release(self._text())
 
     def _text(self) -> str:
         prefix = self._library.decode(self._before)
         whole: str = self._library.decode(self._before + self._held)
         return whole[len(prefix) :]
 
-    def _take(self, text: str) -> str:
+    def _release(self, text: str) -> str:
         self._before = (self._before + self._held)[-_WINDOW:]
         self._held = []
         return text
