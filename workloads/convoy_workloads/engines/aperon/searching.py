@@ -159,9 +159,9 @@ def _merged(
     scanned = np.sum([found.scanned for _, found in parts], axis=0)
     if len(parts) == 1:
         source, found = parts[0]
-        there = found.rows >= 0
-        flat = source.ids_at(found.rows[there])
-        lasts = np.cumsum(there.sum(axis=1)).tolist()
+        filled = found.rows >= 0
+        flat = source.ids_at(found.rows[filled])
+        lasts = np.cumsum(filled.sum(axis=1)).tolist()
         ids = [flat[first:last] for first, last in zip([0, *lasts], lasts, strict=False)]
         places = Places([source], np.zeros(found.rows.shape, np.int64), found.rows)
         return SearchResult(
