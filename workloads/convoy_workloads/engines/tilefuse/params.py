@@ -48,7 +48,7 @@ class Params(LanguageModelParams):
     """Number of threads of the kernels. 0: as many as the container's CPU quota allows."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Type of the embedding, of the head and of the key-value cache."""
-    quant: Quant = Field(default_factory=Quant)
+    quant: Quant = Quant()
     """The quantisation of the weights."""
 
 
