@@ -53,10 +53,10 @@ def train(job: convoy.Job[Params]) -> None:
         micro_batches += update.batches
         now = time.monotonic()
         metrics = {
-            **batches.metrics(),
             "tokens_per_second": update.weights / max(now - began, 1e-9),
             "micro_batches": micro_batches,
             "samples_per_step": samples.reached,
+            **batches.metrics(),
         }
         began = now
         if step % params.held_out_every == 0 or step == params.steps:
