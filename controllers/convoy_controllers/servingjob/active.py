@@ -136,11 +136,15 @@ def _set_saved_states(work: Work) -> None:
 
 
 def _rolls(observed: Observed) -> bool:
-    """Return True if a rollout was in progress, and not halted, at the last plan."""
+    """Return True if a rollout was in progress at the last plan: it was not halted, and its model was in the
+    store.
+    """
     status = observed.job.status
-    progressing = next((one for one in status.conditions if one.type == ConditionType.PROGRESSING), None)
+    found = {one.type: one for one in status.conditions}
+    progressing, ready = found.get(ConditionType.PROGRESSING), found.get(ConditionType.MODEL_READY)
     halted = progressing is not None and progressing.status == "False"
-    return status.current_revision != status.update_revision and not halted
+    removed = ready is not None and ready.reason == Reasons.MODEL_NOT_FOUND.name
+    return status.current_revision != status.update_revision and not halted and not removed
 
 
 def _target(

@@ -1,8 +1,8 @@
 """Chooses the generation that the replicas load: a pinned one, or the newest of a TrainingJob.
 
 A roll to a newer generation is an ordinary rollout. It starts at most once in `minInterval`, and never while
-another rollout makes progress. A rollout that is halted does not block it, because the newer generation may
-be the repair.
+another rollout makes progress. A rollout that is halted, or whose generation is no longer in the store, does
+not block it, because the newer generation may be the repair.
 """
 
 from __future__ import annotations

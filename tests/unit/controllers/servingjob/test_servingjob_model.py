@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.controllers.servingjob.servers import Servers, make_store, make_trained
 
+from convoy_controllers.commands import DeliverModel
+
 
 def following(**checkpoint: Any) -> Servers:
     """Return a job that follows the newest generation, which is step 10."""
@@ -79,6 +81,29 @@ def test_a_newer_generation_may_repair_a_halted_rollout() -> None:
     servers.run(40)
     assert chosen(servers)[3] == 30
     assert servers.condition["Progressing"] == ("True", "RolloutComplete")
+
+
+@pytest.mark.parametrize(("failure", "step"), [("NOT_FOUND", 30), ("STORE_UNREACHABLE", 20)])
+def test_a_newer_generation_replaces_one_that_was_removed_from_the_store(failure: str, step: int) -> None:
+    servers = following().settle().wait(700)
+    servers.rollout(progressDeadlineSeconds=3000)
+    servers.source = make_trained(20)
+    first: list[str] = []
+
+    def deliver(order: DeliverModel) -> tuple[str, str]:
+        """Deliver step 20 to one pod only."""
+        if order.source.step != 20 or not first:
+            first.extend([order.pod_uid] if order.source.step == 20 else [])
+            return "", ""
+        return ("", "") if order.pod_uid in first else (failure, "the cause")
+
+    servers.model = deliver
+    servers.run(12)
+    assert servers.condition["ModelReady"][0] == "False"
+    assert servers.condition["Progressing"] == ("True", "RollingOut")
+    servers.source = make_trained(30)
+    servers.wait(700).run(3)
+    assert chosen(servers)[3] == step
 
 
 def test_a_restored_job_goes_back_to_an_earlier_step_of_a_later_incarnation() -> None:
