@@ -10,8 +10,9 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from convoy_workloads.serving.asgi import Receive
+from convoy_workloads.serving.asgi import ClientLeft, Receive
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.compute import ComputeLoop, QueueFull
 from convoy_workloads.serving.errors import RequestError, not_ready, queue_full
@@ -276,6 +277,20 @@ def check_length(tokens: tuple[int, ...], max_tokens: int | None, card: ModelCar
             "context_length_exceeded",
         )
     return max_tokens
+
+
+async def outputs_of(request: Request) -> Mapping[str, Any]:
+    """Return the outputs of the only work item of a request.
+
+    Raises ClientLeft if the client has left, and RequestError if the work item has failed.
+    """
+    deltas = await request.next()
+    if not deltas:
+        raise ClientLeft
+    delta = deltas[-1][1]
+    if error := failure(delta):
+        raise error
+    return delta.outputs or {}
 
 
 def failure(delta: Delta) -> RequestError | None:

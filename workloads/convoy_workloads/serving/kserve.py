@@ -21,6 +21,7 @@ from convoy_workloads.serving.front import (
     Request,
     check_length,
     failure,
+    outputs_of,
     random_seed,
     request_id,
     watch,
@@ -188,13 +189,8 @@ class Routes:
         request.id = wanted.id or request.id
         inference = Inference(front.new_id(), card.name, wanted.inputs, wanted.outputs, wanted.rows)
         front.submit(request, [TensorWork(inference, deadline, request.push)])
-        deltas = await request.next()
-        if not deltas:
-            raise ClientLeft
-        delta = deltas[-1][1]
-        if error := failure(delta):
-            raise error
-        content, headers = kserve_tensors.render(_head(request, card), wanted, card, delta.outputs or {})
+        outputs = await outputs_of(request)
+        content, headers = kserve_tensors.render(_head(request, card), wanted, card, outputs)
         response = Response(content)
         response.raw_headers = [
             (b"content-length", str(len(content)).encode()),

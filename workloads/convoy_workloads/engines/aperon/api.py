@@ -22,9 +22,9 @@ from convoy_workloads.engines.aperon.settings import IndexSettings
 from convoy_workloads.engines.aperon.shard import Facts
 from convoy_workloads.engines.aperon.writer import WriteRefused, WriterEnded, WritesFull
 from convoy_workloads.engines.aperon.writes import Writes
-from convoy_workloads.serving.asgi import ClientLeft, read_body
+from convoy_workloads.serving.asgi import read_body
 from convoy_workloads.serving.errors import RequestError, not_ready, queue_full
-from convoy_workloads.serving.front import RETRY_SECONDS, Front, Request, failure, request_id, watch
+from convoy_workloads.serving.front import RETRY_SECONDS, Front, Request, outputs_of, request_id, watch
 
 Headers = Mapping[bytes, bytes]
 PATH = "/v1/vectors"
@@ -163,16 +163,10 @@ class VectorRoutes:
         watching = asyncio.ensure_future(watch(request, http.receive))
         try:
             front.submit(request, [VectorWork(command, deadline, request.push)])
-            deltas = await request.next()
+            return (await outputs_of(request))["answer"]
         finally:
             watching.cancel()
             front.close(request)
-        if not deltas:
-            raise ClientLeft
-        delta = deltas[-1][1]
-        if error := failure(delta):
-            raise error
-        return (delta.outputs or {})["answer"]
 
     async def _write(self, write: Callable[[], Awaitable[int]], deadline: float) -> int:
         """Return the number of changed records when a write is durable."""

@@ -39,6 +39,12 @@ class Frequencies:
         kept = ((fits - self.low) / (self.high - self.low)).clamp(0, 1)
         return angles * (kept + (1 - kept) / self.factor)
 
+    def tables(self, shape: Shape) -> tuple[Tensor, Tensor]:
+        """Return the cosines and the sines of all positions, each as float32 of shape [context, D / 2]."""
+        positions = torch.arange(shape.context, dtype=torch.float32)
+        angles = torch.outer(positions, self.values(shape.head_width))
+        return angles.cos(), angles.sin()
+
 
 class RMSNorm(nn.Module):
     """A norm by the root of the mean square, computed in float32."""
@@ -103,12 +109,9 @@ class Llama(nn.Module):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if tied:
             self.head.weight = self.tokens.weight
-        angles = torch.outer(
-            torch.arange(shape.context, dtype=torch.float32),
-            self.frequencies.values(shape.head_width),
-        )
-        self.register_buffer("cosines", angles.cos(), persistent=False)
-        self.register_buffer("sines", angles.sin(), persistent=False)
+        cosines, sines = self.frequencies.tables(shape)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
 
     @property
     def tolerance(self) -> float:

@@ -200,11 +200,7 @@ def skeleton(config: Config) -> Llama:
     """Return a model without memory for its weights, but with its rotary positions."""
     with torch.device("meta"):
         model = config.model()
-    angles = torch.outer(
-        torch.arange(config.shape.context, dtype=torch.float32),
-        config.frequencies.values(config.shape.head_width),
-    )
-    model.cosines, model.sines = angles.cos(), angles.sin()
+    model.cosines, model.sines = config.frequencies.tables(config.shape)
     return model
 
 

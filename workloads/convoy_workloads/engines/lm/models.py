@@ -41,11 +41,8 @@ def load(path: Path | None, params: Params, device: torch.device, renew: Callabl
     Raises ModelError, with the file, the field or the tensor, if the model cannot be used.
     """
     if path is None and params.architecture == "llama":
-        source = (
-            f"random weights from seed {params.seed}, because spec.model is not set: the model is not trained"
-        )
         model = _placed(llama_files.own_model(params), params, device)
-        return LoadedModel(model, ByteTokenizer(), source, {"trained": False})
+        return LoadedModel(model, ByteTokenizer(), weights.untrained(params), {"trained": False})
     family = _family(path)
     if path is not None and family:
         model, facts = _llama(path, params, device, renew)

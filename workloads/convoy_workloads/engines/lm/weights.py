@@ -51,10 +51,12 @@ def _own_model(params: Params) -> Loaded:
     torch.manual_seed(params.seed)
     model = GPT(params.context, params.layers, params.width, heads)
     torch.set_rng_state(generator)
-    source = (
-        f"random weights from seed {params.seed}, because spec.model is not set: the model is not trained"
-    )
-    return Loaded(model.eval(), source, {"trained": False})
+    return Loaded(model.eval(), untrained(params), {"trained": False})
+
+
+def untrained(params: Params) -> str:
+    """Return the origin of the weights of an engine's own model."""
+    return f"random weights from seed {params.seed}, because spec.model is not set: the model is not trained"
 
 
 def _from_files(path: Path, tensors: Tensors, params: Params, renew: Callable[[], None]) -> Loaded:

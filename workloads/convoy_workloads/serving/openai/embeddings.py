@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from convoy_workloads.serving.asgi import ClientLeft, read_body
+from convoy_workloads.serving.asgi import read_body
 from convoy_workloads.serving.errors import RequestError
-from convoy_workloads.serving.front import Front, Request, failure, request_id, watch
+from convoy_workloads.serving.front import Front, Request, outputs_of, request_id, watch
 from convoy_workloads.serving.openai.requests import invalid
 from convoy_workloads.serving.protocol import Inference, ModelCard
 from convoy_workloads.serving.tensor_work import TensorWork
@@ -63,16 +63,11 @@ class Embeddings:
         try:
             inference = Inference(front.new_id(), card.name, inputs, (OUTPUT,), len(texts))
             front.submit(request, [TensorWork(inference, deadline, request.push)])
-            deltas = await request.next()
+            outputs = await outputs_of(request)
         finally:
             watching.cancel()
             front.close(request)
-        if not deltas:
-            raise ClientLeft
-        delta = deltas[-1][1]
-        if failed := failure(delta):
-            raise failed
-        return _response(request, card, wanted, (delta.outputs or {})[OUTPUT])
+        return _response(request, card, wanted, outputs[OUTPUT])
 
 
 def _check(card: ModelCard, wanted: EmbeddingRequest) -> None:
