@@ -9,6 +9,8 @@ TAG ?= dev
 WORKERS ?= 3
 # Processes that run integration tests, which wait more than they compute.
 WAITERS ?= 4
+# A test that fails runs once more, and the summary names it (RERUN): real processes on a busy machine share time and ports.
+ONCE_MORE ?= --reruns 1 -rR
 # Runs a layer of tests and prints its time beside its budget.
 TIMED := $(PYTHON) -m e2e.setup.budgets run
 # The first test's time holds the building of the images and the cluster.
@@ -82,7 +84,7 @@ docs-site:
 
 .PHONY: unit
 unit: venv ## Unit tests.
-	@$(TIMED) unit $(BIN)/python -m pytest tests/unit -q -n $(WORKERS) --dist worksteal
+	@$(TIMED) unit $(BIN)/python -m pytest tests/unit -q -n $(WORKERS) --dist worksteal $(ONCE_MORE)
 
 .PHONY: fuzz
 fuzz: export CONVOY_FUZZ ?= 100
@@ -100,7 +102,7 @@ kernels-sanitize: venv ## The compute kernels under the sanitizers for addresses
 .PHONY: integration
 integration: binaries ## Tests against a real kube-apiserver and etcd.
 	@$(TIMED) integration $(BIN)/python -m pytest tests/integration -q -n $(WAITERS) --dist loadgroup \
-		--no-loadscope-reorder
+		--no-loadscope-reorder $(ONCE_MORE)
 
 .PHONY: compat
 compat: venv ## Integration, life and survival tests on another Kubernetes: MINOR=1.34; writes docs/bench/compat.json (1 hour).

@@ -64,6 +64,8 @@ async def test_a_commit_and_a_later_incarnation_are_remembered(
     host = await make_host("one")
     ranks = await job.start_incarnation(1, [(UID, host)])
     await saved(ranks, 1, 10, Tier.LOCAL)
+    # The pod learns of a commit after the ledger. A later incarnation in between would keep it from the pod.
+    await hub.report(UID, lambda report: bool(report.committed))
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=UID, incarnation=2))
     assert (await job.launchers[UID].receive())["type"] == "pickPort"
     mark = len(hub.messages)

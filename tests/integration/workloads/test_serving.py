@@ -95,10 +95,15 @@ def _listens(pid: int, port: int) -> bool:
     inodes = {
         row.split()[9] for row in rows if row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A"
     }
+    return not inodes.isdisjoint(_sockets(pid))
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    """Return the inodes of a process's sockets. A descriptor may be closed while this reads it."""
     with contextlib.suppress(OSError):
-        links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
-        return any(link == f"socket:[{inode}]" for link in links for inode in inodes)
-    return False
+        for one in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield str(one.readlink()).removeprefix("socket:[").removesuffix("]")
 
 
 @contextlib.contextmanager
