@@ -11,15 +11,17 @@ from convoy_workloads.engines.casgd import gram_timing
 from convoy_workloads.engines.casgd import rows as casgd
 from convoy_workloads.engines.gpt import expert_rows
 from convoy_workloads.engines.odb import rows as odb
+from convoy_workloads.engines.odb.package_batches import REQUIREMENTS as ODB
 from convoy_workloads.engines.prelort import rows as prelort
-from e2e.bench.engines_training.packages import installed
+from convoy_workloads.engines.prelort.flower import REQUIREMENTS as FLOWER
+from e2e.bench.kit.packages import installed
 
 PARTS: Mapping[str, Callable[[Figures], None]] = {
-    "odb": lambda found: found.merge(odb.figures(installed("odb"))),
+    "odb": lambda found: found.merge(odb.figures(installed(ODB))),
     "adaptiveload": lambda found: found.merge(adaptiveload.figures()),
     "casgd": lambda found: found.merge(casgd.figures()),
-    "prelort": lambda found: found.merge(prelort.digits_figures(installed("prelort"))),
-    "prelort-text": lambda found: found.merge(prelort.text_figures(installed("prelort"))),
+    "prelort": lambda found: found.merge(prelort.digits_figures(installed(FLOWER))),
+    "prelort-text": lambda found: found.merge(prelort.text_figures(installed(FLOWER))),
     "gpt-experts": lambda found: found.merge(expert_rows.figures()),
 }
 """Functions that measure an engine and add its figures, by name of the engine or of its task."""

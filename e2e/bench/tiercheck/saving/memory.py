@@ -19,7 +19,8 @@ from tests.integration.agents.memory_job import MemoryJob
 
 from convoy_agents.csi import mounts
 from convoy_agents.tiercheck.memory import used_bytes
-from e2e.bench.tiercheck.saving.libraries import LIBRARIES, installed
+from e2e.bench.kit.packages import install
+from e2e.bench.tiercheck.saving.libraries import LIBRARIES
 from e2e.bench.tiercheck.saving.rank import SPACE, Task
 from e2e.cluster import files
 from e2e.cluster.errors import ClusterError
@@ -167,7 +168,7 @@ async def run_rank(
 
 def _folder_or_why(name: str) -> str:
     try:
-        return str(installed(name))
+        return str(install(LIBRARIES[name]))
     except ClusterError as error:
         return f"not installed: {str(error).strip().splitlines()[-1]}"
 

@@ -17,7 +17,7 @@ from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
 from convoy_workloads.kernels.hntl_arrays import Floats
 
-REQUIREMENTS = "hnswlib==0.8.0 faiss-cpu==1.15.1"
+REQUIREMENTS = ("hnswlib==0.8.0", "faiss-cpu==1.15.1")
 """Requirements of pip, without their dependencies. hnswlib is source, so it needs a C++ compiler."""
 Ids = npt.NDArray[np.int64]
 _EF_CONSTRUCTION = 200

@@ -49,14 +49,15 @@ class Sizes:
     queries: int = 1000
     updates: int = 5000
     rounds: int = ROUNDS
-    operations: int = 1_000_000
 
 
-SMALL = Sizes(3000, 100, 200, 2, 2000)
+SMALL = Sizes(3000, 100, 200, 2)
 
 
-def figures(package: Path | None, sizes: Sizes | None = None) -> Figures:
-    """Measure all rows. `package`: folder of the peers, if they can be installed."""
+def search_figures(package: Path | None, sizes: Sizes | None = None) -> Figures:
+    """Measure searches, builds, memory and updates. `package`: folder of the peers, if they can be
+    installed.
+    """
     sizes = sizes or Sizes()
     found = Figures()
     if package is not None and str(package) not in sys.path:
@@ -68,7 +69,6 @@ def figures(package: Path | None, sizes: Sizes | None = None) -> Figures:
         found.add_unmeasured(metric, "the peers cannot be installed")
     else:
         _compare(found, sizes)
-    _add_schedule(found, sizes.operations)
     return found
 
 
@@ -214,8 +214,9 @@ def _add_updates(found: Figures, title: str, built: Mapping[str, Built], sizes: 
         found.add(metric, len(more) / seconds)
 
 
-def _add_schedule(found: Figures, operations: int) -> None:
+def schedule_figures(operations: int = 1_000_000) -> Figures:
     """Perform random operations with crashes. The schedule raises if it finds a deleted record."""
+    found = Figures()
     with tempfile.TemporaryDirectory() as folder:
         schedule = Schedule(Path(folder), seed=0)
         schedule.run(operations)
@@ -227,3 +228,4 @@ def _add_schedule(found: Figures, operations: int) -> None:
     crashes = Metric(f"{title}: crashes", "", higher_is_better=True, kind="simulated")
     found.add(crashes, schedule.counts["crashes"])
     found.add(Metric(f"{title}: deleted vectors that were returned", "", 0, kind="simulated"), 0)
+    return found

@@ -19,7 +19,7 @@ from convoy_workloads.engines.odb.documents import Documents
 from convoy_workloads.engines.odb.params import Params
 from convoy_workloads.engines.odb.training import Truncated
 
-REQUIREMENT = "online-dynamic-batching==0.1.2"
+REQUIREMENTS = ("online-dynamic-batching==0.1.2",)
 
 
 class Listed:

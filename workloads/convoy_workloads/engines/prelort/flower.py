@@ -17,7 +17,7 @@ from torch import Tensor
 from convoy_workloads.federated.levels import Factors, Levels
 from convoy_workloads.federated.update import Update
 
-REQUIREMENTS = "flwr==1.42.0 iterators==0.2.0 pycryptodome==4.4.0"
+REQUIREMENTS = ("flwr==1.42.0", "iterators==0.2.0", "pycryptodome==4.4.0")
 """Requirements of pip, without their dependencies."""
 
 
