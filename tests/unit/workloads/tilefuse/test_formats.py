@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
@@ -42,6 +43,7 @@ def test_codes_scales_and_zero_points_come_back_bit_for_bit(
     form = FORMATS[scheme]
     tensors = form.tensors(made)
     assert set(tensors) == {*form.names, *form.optional}
+    assert all(torch.from_numpy(one).numpy().tobytes() == one.tobytes() for one in tensors.values())
     found = form.codes("w", tensors, group_size)
     assert (found.bits, found.group_size) == (made.bits, group_size)
     for name in ("codes", "scales", "zeros"):

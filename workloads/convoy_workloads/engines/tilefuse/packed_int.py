@@ -26,11 +26,12 @@ _SYMMETRIC_ZERO = 128
 
 def tensors(codes: Codes) -> dict[str, NDArray[Any]]:
     """Return the tensors of a matrix."""
-    by_output = np.ascontiguousarray(codes.zeros.T).view("<i4").T
+    # Copies: the view of an array with one group keeps strides that torch does not take.
+    by_output = codes.zeros.T.copy().view("<i4").T
     return {
         "weight_packed": np.ascontiguousarray(codes.codes).view("<i4"),
         "weight_scale": np.ascontiguousarray(codes.scales),
-        ZEROS: np.ascontiguousarray(by_output),
+        ZEROS: by_output.copy(),
         "weight_shape": np.array(codes.codes.shape, np.int64),
     }
 
