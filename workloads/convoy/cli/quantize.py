@@ -72,7 +72,9 @@ def quantize(
             help="Number of texts for the search of scales. 0 rounds each weight to the nearest code.",
         ),
     ] = 32,
-    clip: Annotated[bool, typer.Option("--clip", help="Search the range of each group too.")] = False,
+    clip: Annotated[
+        bool, typer.Option("--clip/--no-clip", help="Search the range of each group too.")
+    ] = True,
     heads: Annotated[
         int, typer.Option("--heads", min=0, help="Number of attention heads, if the model's files lack it.")
     ] = 0,

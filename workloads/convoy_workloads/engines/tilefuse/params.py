@@ -33,8 +33,10 @@ class Quant(BaseModel):
     """For a model whose files are not quantised: number of texts for the search of scales. 0 rounds each
     weight to the nearest code. A model with random weights is never calibrated.
     """
-    clip: bool = False
-    """For a model whose files are not quantised: true to search the range of each group too."""
+    clip: bool = True
+    """For a model whose files are not quantised: true to search the range of each group too, if texts
+    calibrate the model.
+    """
 
 
 class Params(LanguageModelParams):
