@@ -13,6 +13,7 @@ from e2e.bench.kit.packages import installed
 PARTS: Mapping[str, Callable[[Figures], None]] = {
     "tilefuse-kernels": lambda found: found.merge(tilefuse.kernel_figures()),
     "tilefuse-quality": lambda found: found.merge(tilefuse.quality_figures()),
+    "tilefuse-memory": lambda found: found.merge(tilefuse.memory_figures()),
     "tilefuse-serving": lambda found: found.merge(tilefuse.serving_figures()),
     "aperon-searches": lambda found: found.merge(aperon.search_figures(installed(INDEXES))),
     "aperon-schedule": lambda found: found.merge(aperon.schedule_figures()),

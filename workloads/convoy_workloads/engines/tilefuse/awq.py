@@ -33,9 +33,11 @@ def tensors(codes: Codes) -> dict[str, NDArray[Any]]:
 def codes(name: str, found: Mapping[str, NDArray[Any]], group_size: int) -> Codes:
     """Return the codes of a matrix. Raises FormatError, with the tensor, if its tensors do not fit."""
     weight, zeros, scales = (found[one] for one in NAMES)
-    for one, dtype in (("qweight", np.int32), ("qzeros", np.int32), ("scales", np.float16)):
-        if found[one].dtype != dtype:
-            raise FormatError(f"tensor {name}.{one} has type {found[one].dtype}, expected {np.dtype(dtype)}")
+    for one in ("qweight", "qzeros"):
+        if found[one].dtype != np.int32:
+            raise FormatError(f"tensor {name}.{one} has type {found[one].dtype}, expected int32")
+    if scales.dtype.kind != "f":
+        raise FormatError(f"tensor {name}.scales has type {scales.dtype}, expected a floating-point type")
     if weight.ndim != 2 or not weight.size:
         raise FormatError(
             f"tensor {name}.qweight has shape {list(weight.shape)}, expected [inputs, outputs / 8]"
@@ -53,6 +55,8 @@ def codes(name: str, found: Mapping[str, NDArray[Any]], group_size: int) -> Code
                 f"tensor {name}.{one} has shape {list(found[one].shape)}, expected {list(shape)} for "
                 f"{inputs} inputs, {outputs} outputs and quantization_config.group_size={group_size}"
             )
+    with np.errstate(over="ignore"):
+        scales = scales.astype(np.float16)  # Some exporters write them in bfloat16.
     check_scales(f"{name}.scales", scales)
     return Codes(
         np.ascontiguousarray(_unpack(weight).T),

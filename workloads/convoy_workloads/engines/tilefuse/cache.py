@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from convoy_workloads.serving.protocol import ModelError
 
 MODELS = 4
 """Maximum number of packed models in the cache. The least recently used are deleted."""
+YOUNG_SECONDS = 60.0
+"""Age up to which the part of a model stays although it is not locked: its process may lock it soon."""
 
 
 def identity(path: Path | None, settings: Mapping[str, Any]) -> str:
@@ -46,9 +50,9 @@ def packed(key: str, make: Callable[[Path], None], cache: Path | None = None) ->
     If two processes make it at the same time, the first one's stays. Raises ModelError if the cache cannot be
     written.
     """
-    cache = cache or folder()
-    target = cache / key
     try:
+        cache = cache or folder()
+        target = cache / key
         library.private_folder(cache)
         found = _used(target)
         if found is None:
@@ -57,8 +61,8 @@ def packed(key: str, make: Callable[[Path], None], cache: Path | None = None) ->
             found = _used(target)
     except (OSError, KernelError) as error:
         raise ModelError(
-            f"the packed model cannot be written to {cache}: {error}. Set XDG_CACHE_HOME to a folder with "
-            "space for it, or pack the model with `convoy quantize`"
+            f"the packed model cannot be written to {cache or 'the cache'}: {error}. Set XDG_CACHE_HOME to a "
+            "folder with space for it, or pack the model with `convoy quantize`"
         ) from error
     if found is None:
         raise ModelError(f"the packed model in {target} cannot be read: delete it")
@@ -66,9 +70,14 @@ def packed(key: str, make: Callable[[Path], None], cache: Path | None = None) ->
 
 
 def _make(target: Path, make: Callable[[Path], None]) -> None:
+    for left in target.parent.glob(".*"):
+        _remove_if_abandoned(left)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     partial.mkdir(mode=0o700)
+    # Its lock ends with this process, whatever ends it.
+    lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         make(partial)
         if target.exists() and read_index(target) is None:
             shutil.rmtree(target)
@@ -77,6 +86,20 @@ def _make(target: Path, make: Callable[[Path], None]) -> None:
             partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_if_abandoned(partial: Path) -> None:
+    """Delete the part of a model that a process has left when it was killed. Other parts stay."""
+    with contextlib.suppress(OSError):
+        if time.time() - partial.stat().st_mtime < YOUNG_SECONDS:
+            return
+        lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(partial, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def _used(target: Path) -> Index | None:

@@ -79,6 +79,8 @@ def _awq(config: Mapping[str, Any]) -> int:
 
 def _packed_int(config: Mapping[str, Any]) -> int:
     _require(config.get("format"), "pack-quantized", "format", "compress the model with the scheme W8A16")
+    transforms = config.get("transform_config") or None
+    _require(transforms, None, "transform_config", "compress the model without rotations of its activations")
     groups = config.get("config_groups")
     if not isinstance(groups, dict) or len(groups) != 1:
         raise FormatError(f"{FIELD}.config_groups: must be one group, because all matrices have one scheme")

@@ -50,9 +50,7 @@ def load(path: Path | None, params: Params, counters: Counters, renew: Callable[
             )
         return models.load(path, language_model(params), torch.device("cpu"), renew)
     selection = _select(quant, renew)
-    folder, index = (
-        _quantised(path, config, params, renew) if FIELD in config else _floats(path, params, renew)
-    )
+    folder, index = packed_form(path, params, renew)
     layers = Layers(DTYPES[params.dtype], quant.isa, params.threads, counters)
     model = packed_folder.read(folder, index, layers, renew)
     reasons = {name: one.message for name, one in selection.rejected.items()}
@@ -73,6 +71,15 @@ def load(path: Path | None, params: Params, counters: Counters, renew: Callable[
     }
     source = str(facts.pop("source", "")) or f"the model in {path}"
     return LoadedModel(model, models.tokenizer(path, model.shape.vocabulary), source, facts)
+
+
+def packed_form(path: Path | None, params: Params, renew: Callable[[], None]) -> tuple[Path, Index]:
+    """Return the folder of a model's packed form, with its index. It is made if it is not there.
+
+    Raises ModelError.
+    """
+    config = _config(path)
+    return _quantised(path, config, params, renew) if FIELD in config else _floats(path, params, renew)
 
 
 def _select(quant: Quant, renew: Callable[[], None]) -> Selection[Product]:

@@ -54,6 +54,8 @@ class Index(BaseModel):
     """The values of the model's Blueprint."""
     matrices: dict[str, str]
     """File of each matrix."""
+    digests: dict[str, str]
+    """SHA-256 digest of the tiles of each matrix. A copy that was interrupted may mix files of two models."""
     others: str
     """SHA-256 digest of the file with all other tensors."""
     facts: dict[str, Any]
@@ -78,13 +80,13 @@ def write(
 ) -> None:
     """Write a packed model to an empty folder. Raises ModelError if it cannot be packed."""
     found = structure(content.model)
-    files = {}
+    files, digests = {}, {}
     for number, matrix in enumerate(found.matrices):
         codes = content.codes(matrix)
         files[matrix.key] = f"{number:04}.packed"
         try:
             tiles = pack(content.scheme, codes.codes, codes.scales, codes.zeros, codes.group_size)
-            write_packed(folder / files[matrix.key], tiles)
+            digests[matrix.key] = write_packed(folder / files[matrix.key], tiles)
         except KernelError as error:
             raise ModelError(f"the matrix {matrix.key} cannot be packed: {error}") from error
         renew()
@@ -106,6 +108,7 @@ def write(
         family=content.blueprint.family,
         form=dict(content.blueprint.values),
         matrices=files,
+        digests=digests,
         others=_digest(folder / OTHERS, renew),
         facts=dict(facts),
     )
@@ -129,7 +132,7 @@ def read(folder: Path, index: Index, layers: Layers, renew: Callable[[], None]) 
     found = structure(model)
     try:
         for matrix in found.matrices:
-            packed = open_packed(folder / index.matrices[matrix.key])
+            packed = open_packed(folder / index.matrices[matrix.key], expected=index.digests[matrix.key])
             setattr(matrix.owner, matrix.attribute, layers.layer(packed))
             renew()
         others = folder / OTHERS

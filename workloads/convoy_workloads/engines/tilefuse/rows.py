@@ -16,7 +16,7 @@ from convoy_workloads.engines.gpt import data
 from convoy_workloads.engines.gpt.model import GPT
 from convoy_workloads.engines.gpt.params import Params
 from convoy_workloads.engines.gpt.schedule import learning_rate
-from convoy_workloads.engines.tilefuse import bench, generation
+from convoy_workloads.engines.tilefuse import bench, generation, memory
 from convoy_workloads.engines.tilefuse.kernel_timing import Problem, differing_threads, largest_error, times
 from convoy_workloads.engines.tilefuse.packed_linear import KERNELS
 from convoy_workloads.engines.tilefuse.quantise import Request
@@ -170,6 +170,18 @@ def _train(folder: Path, steps: int, seed: int) -> Path:
     write_tensors(folder / "model.safetensors", state, {})
     (folder / "config.json").write_text(f'{{"heads": {params.heads}}}')
     return folder
+
+
+def memory_figures() -> Figures:
+    """Measure the growth of resident memory by a packed model, over the model's size."""
+    found = Figures()
+    for scheme in KERNELS:
+        params = {**bench.MODEL, "quant": {"scheme": scheme}}
+        metric = Metric(
+            f"tilefuse, {scheme}: resident memory beyond the size of the packed model", "ratio", 0.01
+        )
+        found.add(metric, memory.growth(params))
+    return found
 
 
 def serving_figures() -> Figures:
