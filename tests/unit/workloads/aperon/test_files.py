@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from tests.unit.workloads.aperon.aperon_index import QUICK, clustered, made
 
-from convoy_workloads.engines.aperon import log
+from convoy_workloads.engines.aperon import log, operations, storage
 from convoy_workloads.engines.aperon.description import describe
 from convoy_workloads.engines.aperon.errors import (
     CorruptFile,
@@ -21,10 +23,12 @@ from convoy_workloads.engines.aperon.errors import (
     InvalidInput,
     LogGap,
     NoIndex,
+    NoSpace,
     OperationsGone,
 )
 from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.manifest import manifest_files
+from convoy_workloads.engines.aperon.operations import Delete
 from convoy_workloads.engines.aperon.segment_file import read_arrays, write_arrays
 from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
 from convoy_workloads.engines.aperon.storage import Storage
@@ -185,21 +189,23 @@ def test_a_replica_follows_by_operations(tmp_path: Path) -> None:
     with filled(tmp_path / "a") as index, made(tmp_path / "c", clustered(9, 6)) as other:
         settings = index.settings
         with VectorIndex.create(tmp_path / "b", settings, options=QUICK) as replica:
-            operations = index.operations_after(0)
-            for number, data in operations[:2]:
+            logged = index.operations_after(0)
+            for number, data in logged[:2]:
                 assert replica.apply(number, data)
-            assert not replica.apply(*operations[1])
+            assert not replica.apply(*logged[1])
             with pytest.raises(LogGap, match="operation 7 does not follow operation 2: send 3 first"):
-                replica.apply(7, operations[2][1])
+                replica.apply(7, logged[2][1])
             with pytest.raises(InvalidInput, match="operation: "):
                 replica.apply(3, b"nonsense")
-            assert replica.apply(*operations[2])
+            with pytest.raises(InvalidInput, match=r"ids\[0\]: 7 is no string"):
+                replica.apply(3, operations.encode(Delete([7])))
+            assert replica.apply(*logged[2])
             assert contents(replica) == contents(index)
             applied = index.delete(["more"])
             assert applied.sequence == 4 and replica.apply(applied.sequence, applied.data)
             assert index.operations_after(4) == []
         with pytest.raises(InvalidInput, match="dimension 6 instead of 4"):
-            VectorIndex.create(tmp_path / "d", IndexSettings(4, fields=FIELDS)).apply(1, operations[0][1])
+            VectorIndex.create(tmp_path / "d", IndexSettings(4, fields=FIELDS)).apply(1, logged[0][1])
         for _ in range(3):
             index.upsert(["x"], [[0] * 6])
             index.flush()
@@ -240,6 +246,68 @@ def test_changes_during_upkeep_are_kept(tmp_path: Path, work: str) -> None:
         index.abandon()
     with VectorIndex(tmp_path, options=QUICK) as again:
         assert contents(again) == found
+
+
+class FullDisk(Storage):
+    """A storage whose disk may be full: half of what is written fits."""
+
+    def __init__(self) -> None:
+        super().__init__(durable=False)
+        self.full = True
+
+    def write(self, path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+        def some() -> Iterator[bytes | memoryview]:
+            for number, chunk in enumerate(chunks):
+                if self.full and number:
+                    raise OSError(errno.ENOSPC, "no space")
+                yield chunk
+
+        super().write(path, some())
+
+
+def test_on_a_full_disk_writes_are_refused_and_searches_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk()
+
+    def write(descriptor: int, data: memoryview) -> int:
+        if disk.full and len(data) < 20:
+            raise OSError(errno.ENOSPC, "no space")
+        return write_bytes(descriptor, data[: len(data) // 2] if disk.full else data)
+
+    filled(tmp_path).close()
+    write_bytes = os.write
+    monkeypatch.setattr(storage.os, "write", write)
+    options = Options(fsync="never", flush_rows=2)
+    with VectorIndex(tmp_path, options=options, storage=disk) as index:
+        expected, sequence = contents(index), index.sequence
+        with pytest.raises(NoSpace, match=r"disk: no space for .*log-.*Searches go on"):
+            index.upsert(["new"], [[1] * 6])
+        assert index.due() == "flush" and index.maintain() is None and index.due() is None
+        assert not list(tmp_path.glob("*.tmp"))
+        assert contents(index) == expected and index.sequence == sequence
+        disk.full = False
+        index.upsert(["new"], [[1] * 6])
+        expected = contents(index)
+        index._paused_until = 0
+        assert index.maintain() == "flush" and contents(index) == expected
+        index.upsert(["last"], [[2] * 6])
+        expected = contents(index)
+        index.abandon()
+    with VectorIndex(tmp_path, options=QUICK) as again:
+        assert contents(again) == expected and "new" in expected
+
+
+def test_rows_that_a_segment_does_not_have_are_no_tombstones(tmp_path: Path) -> None:
+    with filled(tmp_path) as index:
+        index.flush()
+        expected = contents(index)
+    (path,) = tmp_path.glob("*.live")
+    _, arrays = read_arrays(path)
+    write_arrays(Storage(durable=False), path, {}, {"alive": ~(arrays["alive"] & 0)})
+    with VectorIndex(tmp_path, options=QUICK) as index:
+        assert "it has rows that segment-0000000001.seg does not have" in str(index.problems[0])
+        assert contents(index) == expected
 
 
 def test_upkeep_is_due_by_rows_segments_and_deleted_rows(tmp_path: Path) -> None:

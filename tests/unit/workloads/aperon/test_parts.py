@@ -17,7 +17,7 @@ from convoy_workloads.engines.aperon import remote, self_test
 from convoy_workloads.engines.aperon.admin_routes import make_snapshot
 from convoy_workloads.engines.aperon.commands import Query
 from convoy_workloads.engines.aperon.ensemble import Ensemble
-from convoy_workloads.engines.aperon.errors import InvalidInput
+from convoy_workloads.engines.aperon.errors import InvalidInput, NoSpace
 from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.manifest import manifest_files
 from convoy_workloads.engines.aperon.opening import open_index
@@ -26,7 +26,7 @@ from convoy_workloads.engines.aperon.params import Params
 from convoy_workloads.engines.aperon.shard import Shard
 from convoy_workloads.engines.aperon.sharding import owner
 from convoy_workloads.engines.aperon.upkeep_thread import UpkeepThread
-from convoy_workloads.engines.aperon.writer import Writer, WriterEnded, WritesFull
+from convoy_workloads.engines.aperon.writer import Writer, WriteRefused, WriterEnded, WritesFull
 from convoy_workloads.serving.group import Group
 from convoy_workloads.serving.protocol import ModelError, SelfTestFailed
 
@@ -77,11 +77,16 @@ async def test_a_wrong_write_fails_alone_and_a_failed_flush_ends_the_writer() ->
     def wrong() -> None:
         raise InvalidInput("ids", "wrong")
 
-    results = [writer.submit(wrong), writer.submit(lambda: 7)]
-    disk.may.release(2)
+    def full() -> None:
+        raise NoSpace(Path("log"))
+
+    results = [writer.submit(wrong), writer.submit(full), writer.submit(lambda: 7)]
+    disk.may.release(3)
     with pytest.raises(InvalidInput):
         await results[0]
-    assert await results[1] == 7
+    with pytest.raises(WriteRefused, match="no space for log"):
+        await results[1]
+    assert await results[2] == 7
     disk.error = OSError("no space")
     disk.may.release(9)
     with pytest.raises(WriterEnded, match="no space"):

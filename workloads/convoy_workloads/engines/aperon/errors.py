@@ -22,6 +22,13 @@ class UnknownField(InvalidInput):
     """A filter or a record names a metadata field that the index does not have."""
 
 
+class NoSpace(InvalidInput):
+    """The disk has no space for an operation. Nothing was written, and the index goes on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("disk", f"no space for {path}: delete files, or enlarge the volume. Searches go on")
+
+
 class CorruptFile(AperonError):
     """A file of the index is missing, truncated or changed."""
 

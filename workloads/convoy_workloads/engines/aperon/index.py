@@ -23,6 +23,7 @@ from convoy_workloads.engines.aperon.errors import (
     IndexClosed,
     InvalidInput,
     LogGap,
+    NoSpace,
     OperationsGone,
 )
 from convoy_workloads.engines.aperon.filters import parse_filter
@@ -207,6 +208,8 @@ class VectorIndex(Upkeep):
                 raise InvalidInput("operation", str(error)) from error
             if isinstance(operation, Upsert):
                 _checked_rows(self.settings, operation.ids, operation.vectors, operation.records)
+            else:
+                checked_ids("ids", operation.ids, self.settings.id_type)
             self._write(operation, data)
             return True
 
@@ -221,7 +224,7 @@ class VectorIndex(Upkeep):
             return list(islice(read_logs(self._folder.path, sequence), most))
 
     def _write(self, operation: Operation, data: bytes | None = None) -> Applied:
-        """Log an operation, then apply it."""
+        """Log an operation, then apply it. Raises NoSpace."""
         data = operations.encode(operation) if data is None else data
         if len(data) > MOST_BYTES:
             raise InvalidInput("ids", f"a batch of {len(data)} bytes is larger than {MOST_BYTES}: send parts")
@@ -231,6 +234,8 @@ class VectorIndex(Upkeep):
             try:
                 self._log.append(sequence, data)
                 return Applied(sequence, data, self._perform(sequence, operation))
+            except NoSpace:
+                raise  # The log is as it was.
             except BaseException as error:
                 # The end of the log is unknown. Opening the index again cuts it off.
                 self._stopped = f"operation {sequence} failed: {error or type(error).__name__}"

@@ -105,6 +105,9 @@ class IndexFolder:
         alive = arrays.get("alive")
         if alive is None or alive.shape != view.alive.shape or alive.dtype != view.alive.dtype:
             raise CorruptFile(path, f"it does not fit {segment.path.name}")
+        if (alive & ~view.alive).any():
+            # The kernel would read behind the last row.
+            raise CorruptFile(path, f"it has rows that {segment.path.name} does not have")
         return SegmentView(segment, alive, int(np.bitwise_count(alive).sum()), entry.tombstones)
 
     def segment_path(self, name: str) -> Path:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from convoy_workloads.engines.aperon.errors import NoSpace
+
 TEMPORARY = ".tmp"
 """Suffix of files that are not complete. The next open deletes them."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def is_full(error: OSError) -> bool:
+    """Return True if an error means that the disk has no space."""
+    return error.errno in _FULL
 
 
 class AppendFile:
@@ -18,10 +28,16 @@ class AppendFile:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def append(self, data: bytes) -> None:
-        """Write data at the end."""
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+        """Write data at the end: all or nothing. Raises NoSpace."""
+        before, left = self.size(), memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        except OSError as error:
+            self.truncate(before)
+            if is_full(error):
+                raise NoSpace(self.path) from error
+            raise
 
     def size(self) -> int:
         """Return the file's length in bytes."""
@@ -52,12 +68,17 @@ class Storage:
     def write(self, path: Path, chunks: Iterable[bytes | memoryview]) -> None:
         """Write a file atomically."""
         temporary = path.with_name(path.name + TEMPORARY)
-        with temporary.open("wb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
-            stream.flush()
-            if self.durable:
-                os.fsync(stream.fileno())
+        try:
+            with temporary.open("wb") as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+                stream.flush()
+                if self.durable:
+                    os.fsync(stream.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)  # A part would keep the disk full.
+            raise
         temporary.replace(path)
         self.sync_folder(path.parent)
 

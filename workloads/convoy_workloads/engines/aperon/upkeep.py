@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,13 +17,16 @@ from convoy_workloads.engines.aperon.index_folder import IndexFolder
 from convoy_workloads.engines.aperon.segment import Rows, write_segment
 from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
 from convoy_workloads.engines.aperon.state import MemoryTable, MemoryView, SegmentView, State, view_of
-from convoy_workloads.engines.aperon.storage import Storage
+from convoy_workloads.engines.aperon.storage import Storage, is_full
+from convoy_workloads.runtime.log import log_line
 
 if TYPE_CHECKING:
     from convoy_workloads.engines.aperon.log import Log
 
 MOST_RATIO = 4
 """Segments are merged while the next larger one has at most so many times the rows of those before it."""
+PAUSE_SECONDS = 30.0
+"""Time without upkeep after the disk had no space."""
 Work = Literal["flush", "merge"]
 
 
@@ -38,25 +42,39 @@ class Upkeep:
     _log: Log
     _table: MemoryTable
     _state: State
+    _paused_until = 0.0
+    """Monotonic time until which no upkeep is due, because the disk had no space."""
 
     def _check_open(self) -> None:
         raise NotImplementedError
 
     def due(self) -> Work | None:
         """Return the upkeep that is due; None if there is none."""
+        if time.monotonic() < self._paused_until:
+            return None
         state = self._state
         if sum(len(one.alive) for one in state.memory) >= self.options.flush_rows:
             return "flush"
         return "merge" if self._due_for_merge(state) else None
 
     def maintain(self) -> Work | None:
-        """Do the upkeep that is due. Return it; None if there was none."""
+        """Do the upkeep that is due. Return it; None if there was none.
+
+        If the disk has no space, the files and the records stay as they are, and upkeep pauses.
+        """
         work = self.due()
-        if work == "flush":
-            self.flush()
-        elif work == "merge":
-            with self._upkeep_lock:
-                self._merge(self._due_for_merge(self._state))
+        try:
+            if work == "flush":
+                self.flush()
+            elif work == "merge":
+                with self._upkeep_lock:
+                    self._merge(self._due_for_merge(self._state))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._paused_until = time.monotonic() + PAUSE_SECONDS
+            log_line(f"{self._folder.path}: no space for a {work}: delete files, or enlarge the volume")
+            return None
         return work
 
     def _due_for_merge(self, state: State) -> Sequence[SegmentView]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from convoy_workloads.engines.aperon.errors import InvalidInput
+from convoy_workloads.engines.aperon.errors import InvalidInput, NoSpace
 
 MOST_TOGETHER = 64
 """Most tasks that share one flush to the disk."""
@@ -125,6 +125,8 @@ def _call(one: _Task) -> None:
     """Call a task's function. An error of its input is the task's own; others end the writer."""
     try:
         one.result = one.function()
+    except NoSpace as error:
+        one.error = WriteRefused(str(error))
     except (InvalidInput, WriteRefused) as error:
         one.error = error
 
