@@ -119,13 +119,26 @@ def test_filters_agree_with_a_plain_function(records: list[dict[str, Any]], raw:
         ({"count": 10**400}, "filter.count.$eq: 1000"),
         ({"share": {"$lt": float("nan")}}, "filter.share.$lt: nan is no float"),
         ({"yes": {"$exists": 1}}, "filter.yes.$exists: 1 is no boolean"),
-        ({"count": {"$in": list(range(2000))}}, "more than 1024"),
+        ({"$and": [{"count": 1}] * 600}, "more than 1024 operators"),
+        (
+            {"count": {"$in": [1] * 40_000, "$nin": [2] * 40_000}},
+            "filter.count.$nin: the filter has more than 65536",
+        ),
     ],
 )
 def test_wrong_filters_are_refused_with_their_path(raw: dict[str, Any], error: str) -> None:
     kind = UnknownField if "no field" in error else InvalidInput
     with pytest.raises(kind, match=re.escape(error)):
         parse_filter(raw, FIELDS)
+
+
+def test_a_list_may_have_many_values() -> None:
+    records: list[dict[str, Any]] = [{"count": at, "word": f"w{at}"} for at in range(0, 30_000, 1000)]
+    columns = columns_of(records, FIELDS)
+    numbers = {"count": {"$in": [*range(5000, 15_000), 2**62, 0.5]}}
+    assert parse_filter(numbers, FIELDS).mask(columns, 30).nonzero()[0].tolist() == list(range(5, 15))
+    words = {"word": {"$nin": [f"w{at}" for at in range(10_000)]}}
+    assert parse_filter(words, FIELDS).mask(columns, 30).nonzero()[0].tolist() == list(range(10, 30))
 
 
 def test_a_filter_has_a_greatest_depth() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.workloads.aperon.aperon_index import QUICK
 
+from convoy_workloads.engines.aperon import bodies
 from convoy_workloads.engines.aperon.errors import InvalidInput, UnknownField
 from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
@@ -31,6 +34,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["a"], [[1, NAN, 3]], None, "vectors[0][1]: nan is not finite"),
         (["a"], [[1, 1e13, 3]], None, "vectors[0][1]: 9999999827968.0 is not finite, or larger than 1e+12"),
         (["a", "b"], [[1, 2, 3], [0, 0, 0]], None, "vectors[1]: its norm is zero"),
+        (["a"], [[1, 10**400, 3]], None, "vectors: a number is larger than 1e+12"),
         (["a"], ["abc"], None, "vectors: "),
         (["a"], [[[1, 2, 3]]], None, "vectors: 3 dimensions"),
         (["a", "b"], [[1, 2, 3]], None, "vectors: 1 vectors for 2 ids"),
@@ -78,6 +82,14 @@ def test_wrong_numbers_as_ids_are_refused(tmp_path: Path, number: Any) -> None:
 def test_wrong_searches_are_refused(index: VectorIndex, queries: Any, options: Any, error: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(error)):
         index.search(queries, **options)
+
+
+@pytest.mark.parametrize(("vectors", "refused"), [(False, False), (True, True)])
+def test_the_vectors_of_a_response_are_bounded(vectors: bool, refused: bool) -> None:
+    zeros = base64.b64encode(bytes(2 * 4 * 768)).decode()
+    body = bodies.SearchBody(queries=zeros, k=10_000, include_vectors=vectors)
+    with pytest.raises(InvalidInput, match="include_vectors: 20000 results") if refused else nullcontext():
+        bodies.search(body, IndexSettings(768), 10, 100)
 
 
 def test_deletes_need_ids_or_a_filter(index: VectorIndex) -> None:

@@ -24,6 +24,10 @@ from convoy_workloads.serving.openai.requests import invalid
 _COLUMN = re.compile(r"(ids|vectors|metadata)\[(\d+)\]")
 _SINGULAR = {"ids": "id", "vectors": "vector", "metadata": "metadata"}
 Rows = list[Any]
+MOST_RESULTS = 200_000
+"""Most results of a request, over all its queries. They bound the memory of a response."""
+MOST_NUMBERS = 1 << 23
+"""Most components of all vectors in a response."""
 
 
 class _Body(BaseModel):
@@ -112,8 +116,22 @@ def search(body: SearchBody, settings: IndexSettings, results: int, most: int) -
         raise InvalidInput(name, f"{len(found)} vectors are not between 1 and {most}")
     if body.filter is not None:
         parse_filter(body.filter, settings.fields)
+    wanted = body.k or results
+    count = len(found) * wanted
+    if count > MOST_RESULTS:
+        raise InvalidInput(
+            "k",
+            f"{len(found)} queries with {wanted} results each are more than {MOST_RESULTS} results: ask for "
+            "less",
+        )
+    if body.include_vectors and count * settings.dimension > MOST_NUMBERS:
+        raise InvalidInput(
+            "include_vectors",
+            f"{count} results of dimension {settings.dimension} are more than {MOST_NUMBERS} numbers: ask "
+            "for less",
+        )
     query = Query(
-        body.k or results,
+        wanted,
         body.filter,
         body.nprobe,
         body.candidates,

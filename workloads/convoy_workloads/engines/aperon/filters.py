@@ -25,7 +25,9 @@ Mask = npt.NDArray[np.bool_]
 DEEPEST = 16
 """Deepest nesting of a filter."""
 MOST_TERMS = 1024
-"""Most operators and values of a filter."""
+"""Most operators of a filter."""
+MOST_VALUES = 65_536
+"""Most values in all lists of a filter."""
 _RANGES: dict[str, Callable[[Any, Any], Any]] = {
     "$gt": np.greater,
     "$gte": np.greater_equal,
@@ -47,7 +49,7 @@ class Filter:
 
 def parse_filter(raw: Any, fields: Mapping[str, FieldType], path: str = "filter") -> Filter:
     """Return the filter of its JSON form. Raises InvalidInput, and UnknownField, with the path."""
-    budget = [MOST_TERMS]
+    budget = _Budget(MOST_TERMS, MOST_VALUES)
     mask = _parse(raw, fields, path, DEEPEST, budget)
     return Filter(json.dumps(raw, sort_keys=True), mask)
 
@@ -55,7 +57,24 @@ def parse_filter(raw: Any, fields: Mapping[str, FieldType], path: str = "filter"
 _Mask = Callable[[Columns, int], Mask]
 
 
-def _parse(raw: Any, fields: Mapping[str, FieldType], path: str, depth: int, budget: list[int]) -> _Mask:
+@dataclass(slots=True)
+class _Budget:
+    """The operators and values that the rest of a filter may have."""
+
+    terms: int
+    values: int
+
+    def spend(self, path: str, values: int = 0) -> None:
+        """Count an operator, and the values of its list. Raises InvalidInput."""
+        self.terms -= 1
+        self.values -= values
+        if self.terms < 0:
+            raise InvalidInput(path, f"the filter has more than {MOST_TERMS} operators")
+        if self.values < 0:
+            raise InvalidInput(path, f"the filter has more than {MOST_VALUES} values in its lists")
+
+
+def _parse(raw: Any, fields: Mapping[str, FieldType], path: str, depth: int, budget: _Budget) -> _Mask:
     if not isinstance(raw, Mapping) or not raw:
         raise InvalidInput(path, "not a map with at least one entry")
     if not depth:
@@ -63,7 +82,7 @@ def _parse(raw: Any, fields: Mapping[str, FieldType], path: str, depth: int, bud
     parts = []
     for name, value in raw.items():
         own = f"{path}.{name}"
-        _spend(budget, own)
+        budget.spend(own)
         if name in ("$and", "$or"):
             if not isinstance(value, list) or not value:
                 raise InvalidInput(own, "not a list with at least one filter")
@@ -83,11 +102,11 @@ def _parse(raw: Any, fields: Mapping[str, FieldType], path: str, depth: int, bud
     return _all_of(parts)
 
 
-def _term(name: str, kind: FieldType, term: tuple[Any, Any], path: str, budget: list[int]) -> _Mask:
+def _term(name: str, kind: FieldType, term: tuple[Any, Any], path: str, budget: _Budget) -> _Mask:
     """Return the mask of one operator on a field."""
     operator, value = term
     path = f"{path}.{operator}"
-    _spend(budget, path)
+    budget.spend(path, len(value) if isinstance(value, list) else 0)
     if operator == "$exists":
         if not isinstance(value, bool):
             raise InvalidInput(path, f"{value!r} is no boolean")
@@ -95,10 +114,7 @@ def _term(name: str, kind: FieldType, term: tuple[Any, Any], path: str, budget: 
     if operator in ("$in", "$nin"):
         if not isinstance(value, list):
             raise InvalidInput(path, "not a list")
-        values = []
-        for at, one in enumerate(value):
-            _spend(budget, path)
-            values.append(_comparable(f"{path}[{at}]", one, kind))
+        values = [_comparable(f"{path}[{at}]", one, kind) for at, one in enumerate(value)]
         found = lambda columns, _: _equals_any(columns[name], values)  # noqa: E731
         return found if operator == "$in" else _not(found)
     if operator in ("$eq", "$ne"):
@@ -124,10 +140,9 @@ def _equals_any(column: Column, values: list[Any]) -> Mask:
     if column.kind == "keyword":
         positions = {word: at for at, word in enumerate(column.words)}
         values = [positions[one] for one in values if one in positions]
-    found = np.zeros(len(column.values), np.bool_)
-    for one in values:
-        found |= column.values == one
-    return column.present & found
+    elif column.kind == "integer":
+        values = [one for one in values if one == int(one)]  # No integer equals a fraction.
+    return column.present & np.isin(column.values, np.array(values, column.values.dtype))
 
 
 def _all_of(parts: list[_Mask]) -> _Mask:
@@ -152,9 +167,3 @@ def _any_of(parts: list[_Mask]) -> _Mask:
 
 def _not(part: _Mask) -> _Mask:
     return lambda columns, rows: ~part(columns, rows)
-
-
-def _spend(budget: list[int], path: str) -> None:
-    budget[0] -= 1
-    if budget[0] < 0:
-        raise InvalidInput(path, f"the filter has more than {MOST_TERMS} operators and values")

@@ -31,6 +31,8 @@ def checked_vectors(name: str, values: Any, dimension: int, metric: Metric) -> F
     """Return vectors [n, dimension] as they are stored and searched. Raises InvalidInput."""
     try:
         found = np.array(values, dtype=np.float32, order="C", ndmin=2)
+    except OverflowError as error:  # A whole number of more than 308 digits.
+        raise InvalidInput(name, f"a number is larger than {LARGEST_COMPONENT:g}") from error
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             name, _ragged(name, values, dimension) or "not numbers in rows of one length"
