@@ -44,7 +44,7 @@ class Generation(WorkItem):
         self.generated += 1
         if token.reused is not None:
             self.reused = token.reused
-        if token.token == self._tokenizer.end:
+        if token.token in self._tokenizer.ends:
             return self._end(STOP, self._held + self._decoder.flush())
         text, found = self._match(self._held + self._decoder.feed(token.token))
         tokens = (token,) if self.prompt.sampling.logprobs is not None else ()

@@ -153,8 +153,8 @@ class Tokenizer(Protocol):
         ...
 
     @property
-    def end(self) -> int | None:
-        """Return the token that ends a text; None if the model has no such token."""
+    def ends(self) -> frozenset[int]:
+        """Return the tokens that end a text; empty if the model has none."""
         ...
 
     def encode(self, text: str) -> list[int]:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from convoy_workloads.engines.lm import llama_files, models
+from convoy_workloads.engines.lm import llama_files, models, tensor_files
 from convoy_workloads.engines.lm.params import Params
 from convoy_workloads.serving.protocol import ModelError
-from convoy_workloads.tensors.safetensors import write_tensors
+from convoy_workloads.tensors.safetensors import SafetensorsFile, write_tensors
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("transformers_logits.json").read_text())
 """Logits of LlamaForCausalLM, MistralForCausalLM and Qwen2ForCausalLM in float32, of the version that the
@@ -80,6 +80,56 @@ def test_the_logits_are_those_of_transformers(family: str, tmp_path: Path) -> No
     expected = torch.tensor(RECORDED["models"][family]["logits"])
     assert expected.std() > 0.1
     assert (found - expected).abs().max() < 2e-5
+
+
+def in_shards(folder: Path) -> Path:
+    """Split the files of a model, as Hugging Face does, and add the same weights with Mistral's own names."""
+    file = folder / "model.safetensors"
+    tensors = {name: SafetensorsFile(file).tensor(name).clone() for name in SafetensorsFile(file).entries}
+    file.unlink()
+    order = sorted(tensors)
+    where = {
+        name: f"model-{1 + at * 2 // len(order):05}-of-00002.safetensors" for at, name in enumerate(order)
+    }
+    for one in set(where.values()):
+        write_tensors(folder / one, {name: tensors[name] for name in order if where[name] == one}, {})
+    own = {f"own.{name}": one for name, one in tensors.items()}
+    write_tensors(folder / "consolidated.safetensors", own, {})
+    (folder / tensor_files.SHARD_INDEX).write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    return folder
+
+
+def test_only_the_files_of_the_index_count(tmp_path: Path) -> None:
+    folder = in_shards(save(tmp_path, "mistral"))
+    config = llama_files.read(folder, json.loads((folder / "config.json").read_text()))
+    tensors = models.open_tensors(folder)
+    assert not any(name.startswith("own.") for name in tensors.names)
+    llama_files.load(folder, config, tensors, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "words"),
+    [
+        ({"a": "model-00003-of-00003.safetensors"}, "lacks the file model-00003-of-00003.safetensors"),
+        ({"a": "../model.safetensors"}, "'../model.safetensors' is no name of a file in this folder"),
+        ({}, "weight_map: must be an object"),
+        (["a"], "weight_map: must be an object"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(weight_map: Any, words: str, tmp_path: Path) -> None:
+    folder = in_shards(save(tmp_path, "llama"))
+    (folder / tensor_files.SHARD_INDEX).write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(ModelError, match=words):
+        models.open_tensors(folder)
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path, "llama")
+    write_tensors(folder / "adapted.safetensors", {"model.norm.weight": torch.zeros(16)}, {})
+    with pytest.raises(
+        ModelError, match=r"model\.norm\.weight is in adapted\.safetensors and in .*model\.safe"
+    ):
+        models.open_tensors(folder)
 
 
 def load(folder: Path) -> None:

@@ -82,10 +82,10 @@ def test_bytes_that_are_no_text_end_after_some_tokens(folder: Path) -> None:
     assert any(parts)
 
 
-def test_the_end_token_comes_from_the_models_files(folder: Path, words: Path) -> None:
+def test_the_end_tokens_come_from_the_models_files(folder: Path, words: Path) -> None:
     found = models.tokenizer(folder, 400)
-    assert isinstance(found, FileTokenizer) and (found.end, found.vocabulary) == (0, 400)
-    assert models.tokenizer(words, 6).end is None
+    assert isinstance(found, FileTokenizer) and (found.ends, found.vocabulary) == ({0, 7}, 400)
+    assert models.tokenizer(words, 6).ends == frozenset()
     assert isinstance(models.tokenizer(None, 256), ByteTokenizer)
 
 
@@ -94,6 +94,7 @@ def test_the_end_token_comes_from_the_models_files(folder: Path, words: Path) ->
     [
         ("generation_config.json", "[", "generation_config.json is no valid JSON object"),
         ("generation_config.json", '{"eos_token_id": 400}', "eos_token_id: 400 is no token of the model"),
+        ("generation_config.json", '{"eos_token_id": [0, -1]}', "eos_token_id: -1 is no token of the model"),
         ("tokenizer.json", "{}", "tokenizer.json is no valid tokenizer"),
     ],
 )
@@ -113,9 +114,9 @@ def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:
 
 def test_an_engine_has_the_tokenizer_of_its_model(folder: Path) -> None:
     found = ModelTokenizer()
-    assert (found.vocabulary, found.end, found.encode("é")) == (256, None, [0xC3, 0xA9])
+    assert (found.vocabulary, found.ends, found.encode("é")) == (256, frozenset(), [0xC3, 0xA9])
     found.current = file_tokenizer.read(folder, 400)
-    assert (found.vocabulary, found.end) == (400, 0)
+    assert (found.vocabulary, found.ends) == (400, {0, 7})
     assert found.bytes_of(found.encode("the")[0]) == b"the"
     assert found.render_chat([("user", "hi")]) == "user: hi\nassistant: "
     assert found.decoder().feed(found.encode("the")[0]) == "the"

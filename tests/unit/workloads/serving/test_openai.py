@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.workloads.serving.harness import Scripted, parse_events, serving
 
+from convoy_workloads.engines.lm.tokenizer import ByteTokenizer
 from convoy_workloads.serving.front import Limits
 
 
@@ -109,6 +110,17 @@ async def test_the_text_ends_before_the_first_stop_string(
         assert (body["choices"][0]["text"], body["choices"][0]["finish_reason"]) == (text, reason)
         events = await rank.events({"prompt": "abc", "max_tokens": 10, "stop": stop})
         assert "".join(one["choices"][0]["text"] for one in events[:-1]) == text
+        assert not rank.engine.running
+
+
+@pytest.mark.parametrize("end", "bc")
+async def test_each_of_the_models_end_tokens_ends_the_text(end: str, tmp_path: Path) -> None:
+    tokenizer = ByteTokenizer()
+    tokenizer.ends = frozenset((ord(end), ord("z")))
+    async with serving(tmp_path, Scripted(tokenizer=tokenizer)) as rank:
+        _, body, _ = await rank.complete("abc", 10)
+        choice = body["choices"][0]
+        assert (choice["text"], choice["finish_reason"]) == ("abc".partition(end)[0], "stop")
         assert not rank.engine.running
 
 

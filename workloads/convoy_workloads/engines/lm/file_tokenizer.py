@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILE = "tokenizer.json"
 END_FILES = ("generation_config.json", "config.json")
-"""Files that may name the token that ends a text; the first has priority."""
+"""Files that may name the tokens that end a text; the first has priority."""
 _WINDOW = 6
 """Tokens before a new one that may change its text, such as a space at the start of a word."""
 _INCOMPLETE = "\ufffd"
@@ -27,10 +27,10 @@ _MOST_HELD = 16
 class FileTokenizer:
     """The tokenizer of a model."""
 
-    def __init__(self, library: Library, vocabulary: int, end: int | None) -> None:
+    def __init__(self, library: Library, vocabulary: int, ends: frozenset[int]) -> None:
         """`vocabulary`: number of tokens of the model, which may be more than the tokenizer has."""
         self.vocabulary = vocabulary
-        self.end = end
+        self.ends = ends
         self._library = library
 
     def encode(self, text: str) -> list[int]:
@@ -103,11 +103,13 @@ def read(folder: Path, vocabulary: int) -> FileTokenizer:
         raise ModelError(f"{file} is no valid tokenizer: {error}") from error
     if (count := library.get_vocab_size(with_added_tokens=True)) > vocabulary:
         raise ModelError(f"{file} has {count} tokens, but the model has {vocabulary}: it is of another model")
-    return FileTokenizer(library, vocabulary, _end(folder, vocabulary))
+    return FileTokenizer(library, vocabulary, _ends(folder, vocabulary))
 
 
-def _end(folder: Path, vocabulary: int) -> int | None:
-    """Return the token that ends a text, of those that the model's files name."""
+def _ends(folder: Path, vocabulary: int) -> frozenset[int]:
+    """Return the tokens that end a text, as the model's files name them. There may be several: Llama 3 has
+    one for the end of a text, and others for the end of a message (vllm-project/vllm issue 4180).
+    """
     for name in END_FILES:
         file = folder / name
         if not file.is_file():
@@ -116,13 +118,13 @@ def _end(folder: Path, vocabulary: int) -> int | None:
             found: Any = json.loads(file.read_bytes()).get("eos_token_id")
         except (ValueError, AttributeError) as error:
             raise ModelError(f"{file} is no valid JSON object: {error}") from error
-        if isinstance(found, list):
-            found = found[0] if found else None
-        if found is None:
+        if found is None or found == []:
             continue
-        if not isinstance(found, int) or not 0 <= found < vocabulary:
-            raise ModelError(
-                f"{file}: eos_token_id: {found!r} is no token of the model, which has {vocabulary}"
-            )
-        return found
-    return None
+        ends = found if isinstance(found, list) else [found]
+        for one in ends:
+            if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < vocabulary:
+                raise ModelError(
+                    f"{file}: eos_token_id: {one!r} is no token of the model, which has {vocabulary}"
+                )
+        return frozenset(ends)
+    return frozenset()

@@ -18,6 +18,8 @@ from convoy_workloads.tensors.whole import Whole, open_shard
 PICKLES = frozenset({".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".distcp"})
 """Suffixes of files that hold or need pickles."""
 CONFIG = "config.json"
+SHARD_INDEX = "model.safetensors.index.json"
+"""File of Hugging Face with the file of each tensor, for a model in several files."""
 
 
 class Tensors(Protocol):
@@ -38,7 +40,7 @@ def open_tensors(path: Path) -> Tensors:
         return _Safetensors([path], {})
     if not path.is_dir():
         raise ModelError(f"the model's folder {path} does not exist")
-    if files := sorted(path.glob("*.safetensors")):
+    if files := _safetensors(path):
         config = path / CONFIG
         return _Safetensors(files, read_config(config) if config.exists() else {})
     shards = path / "shards"
@@ -52,6 +54,26 @@ def open_tensors(path: Path) -> Tensors:
             "export the model with `convoy checkpoint export NAME --to model.safetensors`"
         )
     raise ModelError(f"{path} has neither *.safetensors files nor the shards of a generation")
+
+
+def _safetensors(folder: Path) -> list[Path]:
+    """Return the safetensors files of a model. If the folder has an index, only the files that it names
+    count: others repeat the weights with other names, such as `consolidated.safetensors` of Mistral
+    (vllm-project/vllm pull request 5005). Raises ModelError if one of them is missing.
+    """
+    file = folder / SHARD_INDEX
+    if not file.is_file():
+        return sorted(folder.glob("*.safetensors"))
+    found = read_config(file).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise ModelError(f"{file}: weight_map: must be an object with the file of each tensor")
+    names = {str(one) for one in found.values()}
+    for name in sorted(names):
+        if name != Path(name).name:
+            raise ModelError(f"{file}: weight_map: {name!r} is no name of a file in this folder")
+        if not (folder / name).is_file():
+            raise ModelError(f"{folder} lacks the file {name}, which {SHARD_INDEX} names: copy it there")
+    return [folder / name for name in sorted(names)]
 
 
 def read_config(file: Path) -> dict[str, object]:
@@ -85,6 +107,11 @@ class _Safetensors:
         saved: dict[str, object] = {}
         facts: dict[str, object] = {}
         for one in self._opened:
+            if twice := sorted(self._where.keys() & one.entries.keys()):
+                raise ModelError(
+                    f"tensor {twice[0]} is in {self._where[twice[0]].path.name} and in {one.path}: delete "
+                    f"the file that does not belong to the model, or add {SHARD_INDEX}"
+                )
             self._where.update(dict.fromkeys(one.entries, one))
             saved |= _metadata(one, "values")
             generation = _metadata(one, "generation")

@@ -28,7 +28,7 @@ class ByteTokenizer:
     """The tokenizer of a model over bytes. It has no token that ends a text."""
 
     vocabulary = VOCABULARY
-    end: int | None = None
+    ends: frozenset[int] = frozenset()
 
     def encode(self, text: str) -> list[int]:
         """Return the bytes of a text."""
@@ -59,9 +59,9 @@ class ModelTokenizer:
         return self.current.vocabulary
 
     @property
-    def end(self) -> int | None:
-        """Return the token that ends a text; None if the model has no such token."""
-        return self.current.end
+    def ends(self) -> frozenset[int]:
+        """Return the tokens that end a text; empty if the model has none."""
+        return self.current.ends
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""
