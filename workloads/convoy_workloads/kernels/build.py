@@ -118,29 +118,36 @@ def compile_unit(
     """
     program = compiler()
     if program is None:
+        if named := os.environ.get("CXX"):
+            raise KernelError(f"CXX={named}: there is no such program; CXX must be one path or one name")
         raise KernelError("no C++ compiler: install g++ (Debian: apt-get install g++), or set CXX")
-    output.mkdir(parents=True, exist_ok=True)
     final = output / f"{unit.name}.so"
-    with tempfile.TemporaryDirectory(prefix=f".{unit.name}-", dir=output) as folder:
-        made = Path(folder) / final.name
-        command = [program, *flags(unit, sanitize), *extra, str(unit.source), "-o", str(made)]
-        try:
-            ended = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=deadline,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise KernelError(f"{unit.source.name}: {program} did not end in {deadline:g} s") from error
-        except OSError as error:
-            raise KernelError(f"{unit.source.name}: cannot run {program}: {error.strerror}") from error
-        if ended.returncode:
-            raise KernelError(f"{unit.source.name}: {program} failed:\n{ended.stderr[-2000:]}")
-        made.replace(final)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{unit.name}-", dir=output) as folder:
+            made = Path(folder) / final.name
+            command = [program, *flags(unit, sanitize), *extra, str(unit.source), "-o", str(made)]
+            _run(unit, command, deadline)
+            with made.open("rb") as stream:
+                os.fsync(stream.fileno())  # After a power failure, the name must not stand for an empty file.
+            made.replace(final)
+    except OSError as error:
+        raise KernelError(f"{unit.source.name}: cannot write to {output}: {error.strerror}") from error
     return final
+
+
+def _run(unit: Unit, command: Sequence[str], deadline: float) -> None:
+    """Run a compiler. Raises KernelError."""
+    try:
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=deadline, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KernelError(f"{unit.source.name}: {command[0]} did not end in {deadline:g} s") from error
+    except OSError as error:
+        raise KernelError(f"{unit.source.name}: cannot run {command[0]}: {error.strerror}") from error
+    if ended.returncode:
+        raise KernelError(f"{unit.source.name}: {command[0]} failed:\n{ended.stderr[-2000:]}")
 
 
 def build(

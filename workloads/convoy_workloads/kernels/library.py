@@ -43,9 +43,13 @@ def find(name: str, *, packaged: Path = PACKAGED, cache_folder: Path | None = No
 
 
 def user_cache() -> Path:
-    """Return the user's folder of built kernels."""
+    """Return the user's folder of built kernels. Raises KernelError if the user has no home folder."""
     root = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(root) if root.startswith("/") else Path.home() / ".cache"
+    try:
+        base = Path(root) if root.startswith("/") else Path.home() / ".cache"
+    except RuntimeError as error:
+        # A container may run as a user without an entry in /etc/passwd, and without HOME.
+        raise KernelError("this user has no home folder: set XDG_CACHE_HOME to a folder") from error
     return base / "convoy" / "kernels"
 
 
@@ -66,7 +70,10 @@ def private_folder(folder: Path) -> Path:
 
 def check_owner(path: Path) -> None:
     """Raise KernelError if the path is not this user's, or if others may write to it."""
-    state = path.lstat()
+    try:
+        state = path.lstat()
+    except OSError as error:
+        raise KernelError(f"cannot use {path}: {error.strerror}") from error
     if state.st_uid != os.geteuid() or stat.S_ISLNK(state.st_mode) or state.st_mode & _WRITABLE_BY_OTHERS:
         raise KernelError(
             f"{path} is a link, is another user's, or others may write to it."

@@ -172,8 +172,8 @@ def matrix(name: str, array: Any, width: int, *, writable: bool = False) -> Matr
 def _numpy_type(name: str, array: NDArray[Any], writable: bool) -> int:
     if array.dtype != np.float32:
         raise InvalidInput(f"{name}: dtype {array.dtype.str} instead of {np.dtype(np.float32).str}")
-    if array.ctypes.data % array.itemsize:
-        raise InvalidInput(f"{name}: its address is no multiple of {array.itemsize}")
+    if array.ctypes.data % array.itemsize or any(stride % array.itemsize for stride in array.strides):
+        raise InvalidInput(f"{name}: its address or the step of its rows is no multiple of {array.itemsize}")
     if writable and not array.flags.writeable:
         raise InvalidInput(f"{name}: read-only")
     return FLOAT32

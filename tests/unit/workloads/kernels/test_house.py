@@ -229,6 +229,35 @@ def test_without_compiler_and_libraries_the_twin_runs_with_one_warning(
     assert "install g++" in error
 
 
+@needs_compiler
+def test_without_a_place_for_libraries_the_twin_runs_with_a_warning_that_says_what_to_do(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    units = build.units(sources)
+    monkeypatch.setattr(build, "units", lambda: units)
+    monkeypatch.setattr(instruction_sets, "missing_flags", lambda *_: ())
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    library.warn_once.cache_clear()
+    assert dispatch.select(toy_kernel(bind_toy)).instruction_set == dispatch.TWIN
+    assert "set XDG_CACHE_HOME to a folder" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    with pytest.raises(KernelError, match=r"toy_avx2\.cpp: cannot write to .*file/lib"):
+        build.compile_unit(units["toy_avx2"], tmp_path / "file" / "lib")
+
+
+def test_a_compiler_that_is_named_but_missing_is_not_called_no_compiler(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "ccache g++")
+    monkeypatch.setattr(build, "compiler", build.compiler.__wrapped__)
+    with pytest.raises(KernelError, match=r"CXX=ccache g\+\+: there is no such program"):
+        build.compile_unit(build.units(sources)["toy_avx2"], tmp_path / "lib")
+
+
 def test_on_another_cpu_the_twin_runs_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

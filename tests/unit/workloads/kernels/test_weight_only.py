@@ -156,6 +156,13 @@ def test_activations_that_are_not_finite_spoil_their_own_row_only(name: str) -> 
     assert found[[0, 1, 3, 5]].tobytes() == expected[[0, 1, 3, 5]].tobytes()
 
 
+def test_rows_whose_step_is_no_whole_number_of_elements_are_refused() -> None:
+    records = np.zeros(3, np.dtype([("x", np.float32, (32,)), ("mark", np.uint16)]))
+    compute = layer(packed_weights("w4a16", 20, 32, 32), "twin")
+    with pytest.raises(InvalidInput, match="x: its address or the step of its rows is no multiple of 4"):
+        compute(records["x"])
+
+
 def test_rounding_to_bfloat16_is_that_of_torch() -> None:
     bits = np.random.default_rng(0).integers(0, 1 << 32, 100_000, np.uint32)
     x = np.concatenate([bits, [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF]]).astype(np.uint32)
