@@ -41,8 +41,9 @@ class PackedFileError(KernelError):
     """A file of packed weights cannot be used. The message says why, and what to do."""
 
 
-def write_packed(path: Path, packed: PackedWeights) -> None:
-    """Write a file of packed weights. A file at that path is replaced at once."""
+def write_packed(path: Path, packed: PackedWeights) -> str:
+    """Write a file of packed weights. A file at that path is replaced at once. Return the tiles' digest."""
+    digest = hashlib.sha256(packed.tiles.data).hexdigest()
     fields = {
         "layout": LAYOUT,
         "byte_order": sys.byteorder,
@@ -51,9 +52,10 @@ def write_packed(path: Path, packed: PackedWeights) -> None:
         "inputs": packed.inputs,
         "group_size": packed.group_size,
         "bytes": packed.tiles.nbytes,
-        "digest": hashlib.sha256(packed.tiles.data).hexdigest(),
+        "digest": digest,
     }
     write_file(path, header(fields), packed.tiles.data)
+    return digest
 
 
 def header(fields: Mapping[str, Any]) -> bytes:
@@ -80,15 +82,18 @@ def write_file(path: Path, start: bytes, tiles: bytes | memoryview) -> None:
             raise
 
 
-def open_packed(path: Path, *, verify: bool = True) -> PackedWeights:
+def open_packed(path: Path, *, verify: bool = True, expected: str = "") -> PackedWeights:
     """Map a file of packed weights read-only. `verify` reads the whole file once and compares its digest.
+    `expected`: the digest that the tiles must have; empty for any.
 
-    Raises PackedFileError for a file that is missing, truncated, damaged, or made for another layout or byte
-    order.
+    Raises PackedFileError for a file that is missing, truncated, damaged, with other weights, or made for
+    another layout or byte order.
     """
     try:
         with path.open("rb") as stream:
             fields = _checked(path, stream)
+            if expected not in ("", fields["digest"]):
+                raise _unusable(path, "it has other weights than those that belong here")
             if verify and _digest(stream) != fields["digest"]:
                 raise _unusable(path, "its tiles do not have the digest in its header")
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

@@ -86,6 +86,12 @@ def test_weights_without_zero_points_are_symmetric_and_one_scale_serves_all_grou
     assert (found.scales == made.scales[:, :1]).all() and found.scales.shape == (8, 3)
 
 
+def test_scales_of_another_floating_point_type_are_read() -> None:
+    made = codes_of("w4a16", 16, 2, 64, 3)
+    found = awq.codes("w", {**awq.tensors(made), "scales": made.scales.T.astype(np.float32)}, 64)
+    assert found.scales.dtype == np.float16 and found.scales.tobytes() == made.scales.tobytes()
+
+
 def broken(name: str, change: Any) -> dict[str, Any]:
     tensors = awq.tensors(codes_of("w4a16", 16, 2, 64, 0))
     tensors[name] = change(tensors[name])
@@ -108,7 +114,13 @@ def with_nan(scales: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             64,
             r"w\.scales has shape \[1, 16\], expected \[2, 16\] for 128 inputs",
         ),
-        ("scales", lambda one: one.astype(np.float32), 64, "w.scales has type float32, expected float16"),
+        (
+            "scales",
+            lambda one: one.astype(np.int16),
+            64,
+            "w.scales has type int16, expected a floating-point",
+        ),
+        ("scales", lambda one: one.astype(np.float32) * 1e9, 64, r"w\.scales has the scale -?inf at"),
         ("qzeros", lambda one: one[:, :1], 64, r"w\.qzeros has shape \[2, 1\], expected \[2, 2\]"),
         (
             "qweight",

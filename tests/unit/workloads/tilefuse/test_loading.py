@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -255,10 +256,34 @@ def test_a_damaged_file_is_found(name: str, made: dict[tuple[str, str], Path], t
         card(folder)
 
 
+def test_whole_files_of_another_model_are_found(made: dict[tuple[str, str], Path], tmp_path: Path) -> None:
+    """A copy over an older model that was interrupted leaves such a folder."""
+    packed = copy(made["gpt", "w4a16"], tmp_path / "model", packed=True) / "packed"
+    shutil.copyfile(packed / "0005.packed", packed / "0001.packed")
+    with pytest.raises(ModelError, match=r"0001\.packed: it has other weights than those that belong here"):
+        card(packed.parent)
+
+
+def test_parts_of_models_that_no_process_makes_any_more_are_deleted(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    root.mkdir(mode=0o700)
+    for name in ("abandoned", "locked", "young"):
+        (root / f".{name}").mkdir()
+        (root / f".{name}" / "0000.packed").touch()
+        if name != "young":
+            os.utime(root / f".{name}", (0, 0))
+    lock = os.open(root / ".locked", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(ModelError, match="cannot be read"):
+        cache.packed("a", lambda folder: (folder / "0000.packed").touch(), root)
+    os.close(lock)
+    assert sorted(one.name for one in root.iterdir()) == [".locked", ".young", "a"]
+
+
 def test_the_cache_keeps_the_models_that_were_used_last(tmp_path: Path) -> None:
     index = packed_folder.Index(
         version=packed_folder.VERSION, layout="n16k2", source="", scheme="w4a16", group_size=32,
-        dtype="bfloat16", family="gpt", form={}, matrices={}, others="", facts={},
+        dtype="bfloat16", family="gpt", form={}, matrices={}, digests={}, others="", facts={},
     )  # fmt: skip
     made = []
 
