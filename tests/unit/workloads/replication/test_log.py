@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.cases import cases
 
 from convoy_workloads.serving.replication import messages, operation
-from convoy_workloads.serving.replication.clock import COUNTER_BITS, HybridClock
+from convoy_workloads.serving.replication.clock import COUNTER_BITS, LARGEST, HybridClock
 from convoy_workloads.serving.replication.contacts import MAX_CONTACTS, Contacts
 from convoy_workloads.serving.replication.log import MAX_EARLY, OperationLog
 from convoy_workloads.serving.replication.messages import (
@@ -160,7 +160,7 @@ def test_knowledge_survives_as_bytes() -> None:
 
 
 STAMPS = st.builds(
-    Stamp, st.integers(0, 2**64 - 1), st.binary(min_size=16, max_size=16), st.integers(1, 2**64 - 1)
+    Stamp, st.integers(0, LARGEST), st.binary(min_size=16, max_size=16), st.integers(1, 2**64 - 1)
 )
 KEYS = st.binary(min_size=1, max_size=20)
 OPERATIONS = st.lists(st.builds(Operation, STAMPS, KEYS, st.none() | st.binary(max_size=50)), max_size=5)
@@ -218,6 +218,13 @@ def test_a_body_of_any_bytes_is_a_message_or_an_error(kind: int, body: bytes) ->
         (messages.Kind.CONFIRM, bytes(17) + b"\xff\xff\xff\xff"),
         (messages.Kind.PUSH, bytes(17) + b"\x00\x00\x00\x01" + bytes(38)),
         (messages.Kind.PUSH, bytes(16) + b"\x04" + bytes(4)),
+        (
+            messages.Kind.PUSH,
+            bytes(17)
+            + b"\x00\x00\x00\x01"
+            + messages._OPERATION.pack(bytes(16), 1, LARGEST + 1, 1, 0)
+            + b"k",
+        ),
         (messages.Kind.PULL, bytes(17) + b"\x02" + bytes(4)),
         (messages.Kind.STATE_END, b"x"),
         (99, b""),

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 
 COUNTER_BITS = 16
-LARGEST = 2**64 - 1
+LARGEST = 2**63 - 1
+"""The largest time that is accepted from others, in the year 6429. This process may make larger ones."""
 
 
 def milliseconds() -> int:

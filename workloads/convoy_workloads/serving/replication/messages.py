@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from convoy_workloads.serving.replication.clock import LARGEST
 from convoy_workloads.serving.replication.operation import (
     MAX_KEY,
     MAX_PAYLOAD,
@@ -368,4 +369,6 @@ class _Reader:
 def _checked(origin: bytes, sequence: int, clock: int, key: int) -> Stamp:
     if not sequence or not 0 < key <= MAX_KEY:
         raise FrameError("an operation has no number, or a key of a wrong length")
+    if clock > LARGEST:
+        raise FrameError(f"the time of an operation is {clock}")
     return Stamp(clock, origin, sequence)

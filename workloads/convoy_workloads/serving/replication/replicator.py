@@ -317,7 +317,10 @@ class Replicator:
         try:
             await self.store.log(operations)
         except Exception as error:  # Any error of the engine's log; the caller gets it.
-            # The numbers may be in the log, with these operations. So they must not be used again.
+            # The numbers may be in the log, with these operations. So they must not be used again. An origin
+            # without operations that peers may lack is replaced, as a full disk may fail at each write.
+            if not self.log.known(self._origin):
+                self._origins.remove(self._origin)
             self._origin = self.random.randbytes(ORIGIN_BYTES)
             self._origins.append(self._origin)
             log_line(f"operations not logged: {type(error).__name__}: {error}")
