@@ -164,6 +164,27 @@ def test_a_model_that_is_not_over_bytes_needs_a_tokenizer(tmp_path: Path) -> Non
             {"rope_parameters": {"rope_type": "yarn"}},
             "rope_parameters.*'default' or 'llama3'",
         ),
+        (
+            lambda _: None,
+            {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rope_scaling.*'default' or 'llama3'",
+        ),
+        (
+            lambda _: None,
+            {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}},
+            "rope_scaling: differs from rope_parameters",
+        ),
+        (
+            lambda _: None,
+            {"rope_parameters": {"rope_type": "llama3", "low_freq_factor": 4.0}},
+            "high_freq_factor: 4.0 must be above low_freq_factor",
+        ),
+        (lambda _: None, {"partial_rotary_factor": 0.5}, "partial_rotary_factor: Input should be 1"),
+        (
+            lambda one: one.update({"model.norm.weight": torch.zeros(16).to(torch.float8_e4m3fn)}),
+            {},
+            "float8_e4m3fn, expected float16, bfloat16",
+        ),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(
@@ -175,3 +196,11 @@ def test_a_model_that_does_not_fit_is_refused(
         (folder / "config.json").write_text(json.dumps({**body, **config}))
     with pytest.raises(ModelError, match=words or r"has the tensor model\.layers\.1\."):
         load(folder)
+
+
+def test_null_is_no_rope(tmp_path: Path) -> None:
+    folder = save(tmp_path, "llama")
+    body = json.loads((folder / "config.json").read_text())
+    old = {**body, "rope_parameters": None, "rope_scaling": body["rope_parameters"]}
+    assert llama_files.read(folder, old) == llama_files.read(folder, body)
+    assert llama_files.read(folder, {**body, "rope_parameters": None}) != llama_files.read(folder, body)

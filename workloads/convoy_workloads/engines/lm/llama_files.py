@@ -86,7 +86,9 @@ class _ConfigFile(BaseModel):
     tie_word_embeddings: bool = False
     rope_theta: PositiveFloat = 10_000.0
     # transformers 5 writes `rope_parameters`, earlier versions `rope_theta` and `rope_scaling`.
-    rope: _Rope | None = Field(None, validation_alias=AliasChoices("rope_parameters", "rope_scaling"))
+    rope_parameters: _Rope | None = None
+    rope_scaling: _Rope | None = None
+    partial_rotary_factor: Literal[1] = 1
     sliding_window: int | None = None
     use_sliding_window: bool = True
 
@@ -101,7 +103,20 @@ class _ConfigFile(BaseModel):
             )
         if self.head_width % 2:
             raise ValueError(f"head_dim: {self.head_width} must be even")
+        both = (self.rope_parameters, self.rope_scaling)
+        first, second = (one.model_dump(exclude={"rope_theta"}) if one else None for one in both)
+        if first and second and first != second:
+            raise ValueError("rope_scaling: differs from rope_parameters: delete the wrong one")
+        if self.rope.high_freq_factor <= self.rope.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor: {self.rope.high_freq_factor} must be above low_freq_factor, which is "
+                f"{self.rope.low_freq_factor}"
+            )
         return self
+
+    @property
+    def rope(self) -> _Rope:
+        return self.rope_parameters or self.rope_scaling or _Rope.model_validate({})
 
     @property
     def head_width(self) -> int:
@@ -127,7 +142,7 @@ def read(path: Path, body: Mapping[str, object]) -> Config:
         file.num_key_value_heads or file.num_attention_heads,
         file.head_width,
     )
-    rope = file.rope or _Rope.model_validate({})
+    rope = file.rope
     base = rope.rope_theta or file.rope_theta
     stretched = Frequencies(
         base,

@@ -154,7 +154,9 @@ def copy_tensor(name: str, source: Tensor, target: Tensor) -> None:
     if source.shape != target.shape:
         raise ModelError(f"tensor {name} has shape {list(source.shape)}, expected {list(target.shape)}")
     if source.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-        raise ModelError(f"tensor {name} has type {source.dtype}, expected a floating-point type")
+        raise ModelError(
+            f"tensor {name} has type {source.dtype}, expected float16, bfloat16, float32 or float64"
+        )
     if not torch.isfinite(source).all():
         raise ModelError(f"tensor {name} has values that are not finite")
     with torch.no_grad():
