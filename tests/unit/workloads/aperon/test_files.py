@@ -118,6 +118,17 @@ def test_a_damaged_file_is_named_and_the_manifest_before_serves(tmp_path: Path, 
         assert repaired.problems == () and contents(repaired) == expected
 
 
+def test_copies_in_the_folder_of_an_index_change_nothing_and_stay(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    copies = [tmp_path / name for name in ("manifest-old.json", "manifest-0000000009 (copy).json", "a.seg")]
+    for copy in copies:
+        copy.write_text("{}")
+    with VectorIndex(tmp_path, options=QUICK) as index:
+        expected = contents(index)
+        index.flush()
+        assert contents(index) == expected and all(copy.exists() for copy in copies)
+
+
 def test_an_index_without_a_whole_manifest_does_not_open(tmp_path: Path) -> None:
     index = filled(tmp_path)
     index.close()

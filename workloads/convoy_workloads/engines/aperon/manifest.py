@@ -8,6 +8,7 @@ before, and loses nothing: the log has the rest.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from convoy_workloads.engines.aperon.storage import Storage
 FORMAT = 1
 KEPT = 2
 """Number of manifests that stay."""
+_NAME = re.compile(r"manifest-(\d+)\.json")
+_OWN = re.compile(r"manifest-\d+\.json|segment-\d+(-\d+\.live|\.seg)|.*\.tmp")
+"""Names of an index's files. A copy that a person has made in the folder is none, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,8 @@ def manifest_path(folder: Path, number: int) -> Path:
 
 def manifest_files(folder: Path) -> list[tuple[int, Path]]:
     """Return the numbers and paths of the manifests in a folder, the last one first."""
-    found = [(int(path.stem.removeprefix("manifest-")), path) for path in folder.glob("manifest-*.json")]
-    return sorted(found, reverse=True)
+    matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("manifest-*.json"))
+    return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
 def write_manifest(storage: Storage, folder: Path, manifest: Manifest) -> None:
@@ -110,9 +114,10 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def obsolete_files(folder: Path, manifests: Sequence[Manifest]) -> list[Path]:
-    """Return the files that none of the manifests needs. Logs are not among them."""
+    """Return the files of an index that none of the manifests needs. Logs are not among them."""
     needed = {manifest_path(folder, one.number).name for one in manifests}
     for one in manifests:
         needed |= one.files
-    patterns = ("manifest-*.json", "*.seg", "*.live", "*.tmp")
-    return [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.name not in needed]
+    return [
+        path for path in sorted(folder.iterdir()) if _OWN.fullmatch(path.name) and path.name not in needed
+    ]
