@@ -8,13 +8,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.workloads.aperon.aperon_index import QUICK
 
-from convoy_workloads.engines.aperon import bodies
+from convoy_workloads.engines.aperon import bodies, infer
 from convoy_workloads.engines.aperon.errors import InvalidInput, UnknownField
 from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
+from convoy_workloads.serving.protocol import Inference
 
 NAN = float("nan")
 
@@ -90,6 +92,13 @@ def test_the_vectors_of_a_response_are_bounded(vectors: bool, refused: bool) -> 
     body = bodies.SearchBody(queries=zeros, k=10_000, include_vectors=vectors)
     with pytest.raises(InvalidInput, match="include_vectors: 20000 results") if refused else nullcontext():
         bodies.search(body, IndexSettings(768), 10, 100)
+
+
+def test_the_results_of_an_inference_are_bounded() -> None:
+    inference = Inference(1, "aperon", {"queries": np.zeros((21, 3), np.float32)}, ("ids",), 21)
+    assert infer.search_of(inference, IndexSettings(3), 9000).rows == 21
+    with pytest.raises(InvalidInput, match="queries: 21 queries with 10000 results each are more than"):
+        infer.search_of(inference, IndexSettings(3), 10_000)
 
 
 def test_deletes_need_ids_or_a_filter(index: VectorIndex) -> None:

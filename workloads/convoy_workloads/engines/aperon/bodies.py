@@ -117,13 +117,7 @@ def search(body: SearchBody, settings: IndexSettings, results: int, most: int) -
     if body.filter is not None:
         parse_filter(body.filter, settings.fields)
     wanted = body.k or results
-    count = len(found) * wanted
-    if count > MOST_RESULTS:
-        raise InvalidInput(
-            "k",
-            f"{len(found)} queries with {wanted} results each are more than {MOST_RESULTS} results: ask for "
-            "less",
-        )
+    count = check_results("k", len(found), wanted)
     if body.include_vectors and count * settings.dimension > MOST_NUMBERS:
         raise InvalidInput(
             "include_vectors",
@@ -140,6 +134,16 @@ def search(body: SearchBody, settings: IndexSettings, results: int, most: int) -
         body.include_vectors,
     )
     return found, query
+
+
+def check_results(name: str, queries: int, results: int) -> int:
+    """Return the number of results of all queries. Raises InvalidInput if a response cannot have so many."""
+    if queries * results > MOST_RESULTS:
+        raise InvalidInput(
+            name,
+            f"{queries} queries with {results} results each are more than {MOST_RESULTS} results: ask for less",
+        )
+    return queries * results
 
 
 def upsert(body: UpsertBody, settings: IndexSettings, most: int) -> Upsert:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from convoy_workloads.engines.aperon import spaces
+from convoy_workloads.engines.aperon import bodies, spaces
 from convoy_workloads.engines.aperon.commands import Answer, Hits, Query, Search
 from convoy_workloads.engines.aperon.settings import IndexSettings
 from convoy_workloads.serving.protocol import Inference, Prediction, TensorSpec
@@ -29,6 +29,7 @@ def outputs(settings: IndexSettings) -> tuple[TensorSpec, ...]:
 def search_of(inference: Inference, settings: IndexSettings, results: int) -> Search:
     """Return the search of an inference. Raises InvalidInput."""
     queries = spaces.checked_vectors(INPUT, inference.inputs[INPUT], settings.dimension, settings.metric)
+    bodies.check_results(INPUT, len(queries), results)
     return Search(inference.id, queries, Query(results, metadata=False))
 
 
