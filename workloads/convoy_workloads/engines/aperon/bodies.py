@@ -141,7 +141,7 @@ def check_results(name: str, queries: int, results: int) -> int:
     if queries * results > MOST_RESULTS:
         raise InvalidInput(
             name,
-            f"{queries} queries with {results} results each are more than {MOST_RESULTS} results: ask for less",
+            f"{queries} queries with {results} results each are more than {MOST_RESULTS}: ask for less",
         )
     return queries * results
 
