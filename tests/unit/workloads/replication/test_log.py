@@ -116,6 +116,19 @@ def test_waiting_operations_are_bounded_and_sent_again() -> None:
     assert log.known(A) == MAX_EARLY + 49 and log.early == 0
 
 
+def test_the_size_of_waiting_operations_is_bounded() -> None:
+    log = OperationLog(5000)
+    log.merge(op(A, sequence, payload=bytes(1000)) for sequence in range(2, 20))
+    assert log.early == 4
+    log.merge([op(A, 1)])
+    assert (log.early, log.known(A)) == (0, 5)
+    log.merge(op(A, sequence, payload=bytes(1000)) for sequence in range(7, 20))
+    assert log.early == 4
+    log.adopt({A: 30})
+    log.merge(op(B, sequence, payload=bytes(1000)) for sequence in range(2, 20))
+    assert log.early == 4
+
+
 def test_a_state_lets_waiting_operations_follow() -> None:
     log = OperationLog()
     log.merge([op(A, 2), op(A, 5, key=b"l")])

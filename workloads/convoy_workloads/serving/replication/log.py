@@ -55,11 +55,12 @@ class OperationLog:
     """The operations that a replica knows."""
 
     def __init__(self, most_bytes: int = 64 << 20) -> None:
-        """`most_bytes`: maximum size of the retained operations."""
+        """`most_bytes`: maximum size of the retained operations, and of those that wait for predecessors."""
         self._most_bytes = most_bytes
         self._histories: dict[bytes, _History] = {}
         self._stamps: dict[bytes, Stamp] = {}
         self._early: dict[tuple[bytes, int], Operation] = {}
+        self._early_bytes = 0
         self._order: deque[bytes] = deque()
         """Origins of the retained operations, the oldest arrival first. It may name trimmed ones too."""
         self.retained_bytes = 0
@@ -193,8 +194,11 @@ class OperationLog:
         if sequence <= known:
             return
         if sequence > known + 1:
-            if len(self._early) < MAX_EARLY:
-                self._early.setdefault((origin, sequence), one)
+            place = (origin, sequence)
+            fits = len(self._early) < MAX_EARLY and self._early_bytes + one.size <= self._most_bytes
+            if fits and place not in self._early:
+                self._early[place] = one
+                self._early_bytes += one.size
             return
         self._append(one, won)
         self._join_early(origin, won)
@@ -203,10 +207,11 @@ class OperationLog:
         if not self._early:
             return
         while (one := self._early.pop((origin, self.known(origin) + 1), None)) is not None:
+            self._early_bytes -= one.size
             self._append(one, won)
         known = self.known(origin)
         for key in [key for key in self._early if key[0] == origin and key[1] <= known]:
-            del self._early[key]
+            self._early_bytes -= self._early.pop(key).size
 
     def _append(self, one: Operation, won: list[Operation]) -> None:
         origin = one.stamp.origin
