@@ -13,6 +13,7 @@ import pytest
 from tests.unit.workloads.replication.simulation import Job, Node
 from tests.unit.workloads.replication.virtual_time import run
 
+from convoy_workloads.serving.replication.catching_up import STALLED_SECONDS
 from convoy_workloads.serving.replication.messages import (
     Busy,
     Message,
@@ -375,6 +376,11 @@ def test_a_replica_that_catches_up_supplies_no_state_and_the_number_of_states_is
         await open_ones[0].aclose()  # type: ignore[attr-defined]
         found = await _parts(first.replicator.on_state(request))
         assert isinstance(found[2], StateChunk) and len(found) == 4
+        stalled = first.replicator.on_state(request)
+        assert isinstance(await anext(stalled), StateBegin)
+        assert await _parts(first.replicator.on_state(request)) == [Busy()]
+        await asyncio.sleep(STALLED_SECONDS)
+        assert len(await _parts(first.replicator.on_state(request))) == 4
 
     play(scenario)
 

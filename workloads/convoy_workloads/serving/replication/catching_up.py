@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from convoy_workloads.runtime.log import log_line
@@ -36,6 +36,8 @@ STAMPS = 4096
 """Number of stamps in a message."""
 READ_ATTEMPTS = 100
 """Maximum number of attempts to read the payloads of keys that change meanwhile."""
+STALLED_SECONDS = 30.0
+"""Time after which a peer that reads nothing of a state counts as lost."""
 READ_KEYS = 64
 """Number of keys whose payloads are read at a time."""
 T = TypeVar("T")
@@ -52,7 +54,8 @@ class Join:
         self._deferred: list[Operation] = []
         self._deferred_bytes = 0
         self._reading = asyncio.Lock()
-        self._sending = 0
+        self._sending: dict[object, float] = {}
+        """Time at which each state that is sent was last read from."""
 
     def accepts(self) -> bool:
         """Return True if further operations may be merged; False if no more can be deferred.
@@ -184,35 +187,46 @@ class Join:
             self._replicator.store.apply(won)
 
     async def supply(self, request: Pull) -> AsyncIterator[Message]:
-        """Yield the state of this replica for a peer."""
-        replicator = self._replicator
-        if self._deferring or self._sending >= replicator.settings.states:
+        """Yield the state of this replica for a peer.
+
+        A peer that has stopped to read, as on a machine that is lost, holds no place from others.
+        """
+        loop, transfer = asyncio.get_running_loop(), object()
+        read = sum(loop.time() - at < STALLED_SECONDS for at in self._sending.values())
+        if self._deferring or read >= self._replicator.settings.states:
             yield Busy()
             return
-        self._sending += 1
+        self._sending[transfer] = loop.time()
         try:
-            # The version vector and the stamps are those of the state. What comes while it is sent is sent
-            # later.
-            vector = replicator.log.vector
-            snapshot = replicator.store.snapshot() if request.whole else None
-            if snapshot is None:
-                keys = replicator.log.lacking(request.vector)
-                yield StateBegin(replicator.sender, vector)
-                async for winners in self._winners(keys):
-                    yield StateWinners(winners)
-            else:
-                stamps = replicator.log.stamps()
-                yield StateBegin(replicator.sender, vector, True)
-                for some in _batches(iter(stamps.items()), STAMPS):
-                    yield StateStamps(dict(some))
-                    await asyncio.sleep(0)
-                async for part in snapshot:
-                    yield StateChunk(part)
-            yield StateEnd()
+            async with contextlib.aclosing(self._state(request)) as parts:
+                async for one in parts:
+                    self._sending[transfer] = loop.time()
+                    yield one
         except TimeoutError:
             log_line("replication: a state was cut off, because keys change too fast")
         finally:
-            self._sending -= 1
+            self._sending.pop(transfer, None)
+
+    async def _state(self, request: Pull) -> AsyncGenerator[Message]:
+        replicator = self._replicator
+        # The version vector and the stamps are those of the state. What comes while it is sent is sent
+        # later.
+        vector = replicator.log.vector
+        snapshot = replicator.store.snapshot() if request.whole else None
+        if snapshot is None:
+            keys = replicator.log.lacking(request.vector)
+            yield StateBegin(replicator.sender, vector)
+            async for winners in self._winners(keys):
+                yield StateWinners(winners)
+        else:
+            stamps = replicator.log.stamps()
+            yield StateBegin(replicator.sender, vector, True)
+            for some in _batches(iter(stamps.items()), STAMPS):
+                yield StateStamps(dict(some))
+                await asyncio.sleep(0)
+            async for part in snapshot:
+                yield StateChunk(part)
+        yield StateEnd()
 
     async def _winners(self, keys: Sequence[bytes]) -> AsyncIterator[list[Operation]]:
         """Yield the winners of keys, as they are when they are read, in batches."""
