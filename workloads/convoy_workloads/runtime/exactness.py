@@ -30,6 +30,12 @@ def exact(record: Record, world: int, torch: str, warmed: bool, deterministic: b
     return record.world == world and record.torch == torch and (warmed or world < 3) and deterministic
 
 
+def bits_of(record: Record, same: bool, deterministic: bool) -> str:
+    """Return in words whether a restored run yields the same bits. `same`: the result of `exact`."""
+    saver = f"saved by {record.world} ranks with torch {record.torch}"
+    return "bit-exact" if same else f"not bit-exact ({saver if deterministic else VARYING})"
+
+
 def deterministic_on(device: Any) -> bool:
     """Return True if two runs of the same program compute the same bits on this `torch.device`. On a GPU,
     some kernels add in any order unless the program asks for deterministic algorithms.

@@ -12,7 +12,7 @@ from convoy_workloads.runtime import hooks, node_notice
 from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer, usable
 from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.errors import DataError, Interrupted, PeerLost
-from convoy_workloads.runtime.exactness import VARYING, deterministic_on, exact, run_warmup_passes
+from convoy_workloads.runtime.exactness import bits_of, deterministic_on, exact, run_warmup_passes
 from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.interruption import Interruption
@@ -30,7 +30,6 @@ from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.step_consensus import StepConsensus, StepRequest, torch_reduce
 from convoy_workloads.runtime.telemetry import torch_hooks
 from convoy_workloads.runtime.telemetry.position import Position
-from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 from convoy_workloads.runtime.tiers.rank_collectives import gather
@@ -82,7 +81,7 @@ class Job(Generic[P]):
             self.incarnation = self._checkpoints.incarnation
         self._link = connect(context, self._notices.on_message)
         self._tracer.report = self._link.report if self._link is not None else None
-        self._recorder = self._start_recorder()
+        self._recorder = torch_hooks.recorder(self._link)
 
     @property
     def device(self) -> Any:
@@ -154,10 +153,9 @@ class Job(Generic[P]):
         same = exact(record, self.world, torch, warmed, deterministic := deterministic_on(self.device))
         self.restored = Restored(record.generation.step, record.generation, same)
         if self.rank == 0:
-            saver = f"saved by {record.world} ranks with torch {record.torch}"
-            bits = "bit-exact" if same else f"not bit-exact ({saver if deterministic else VARYING})"
-            done = f"continues after step {record.generation.step} from {record.generation.name}, {bits}"
-            log_line(f"{done}; restored in {time.monotonic() - began:.2f} s")
+            done = f"continues after step {record.generation.step} from {record.generation.name}"
+            seconds = time.monotonic() - began
+            log_line(f"{done}, {bits_of(record, same, deterministic)}; restored in {seconds:.2f} s")
 
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the remaining steps, up to and including `total`. The first step is 1.
@@ -187,10 +185,7 @@ class Job(Generic[P]):
             self._recorder.step(step)
         self._heartbeat.finish()
         if (saver := usable(self._checkpoints)) is not None and total > done and not self.program_saves:
-            # Allow two waits: until all ranks are ready to save, and until the save is committed.
-            self._heartbeat.extend(2 * DECISION_SECONDS)
-            with self.saving():
-                saver.finish_last(saver.stage_last(self._collect_state(), total, DECISION_SECONDS, end=True))
+            self._save_and_wait(saver, total, end=True)
 
     @property
     def in_store(self) -> bool | None:
@@ -199,16 +194,27 @@ class Job(Generic[P]):
         """
         return None if self._checkpoints is None else self._checkpoints.in_store
 
-    def checkpoint(self, step: int) -> bool:
-        """Save the state after `step` if a rank requests it and all can. Return True if a save starts."""
-        decision = self._consensus.decision()
-        if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
+    def checkpoint(self, step: int, now: bool = False) -> bool:
+        """Save the state after `step` if a rank requests it and all can. Return True if a save starts. With
+        `now`, save in any case, and return True once the save is committed.
+        """
+        decision, saver = self._consensus.decision(), usable(self._checkpoints)
+        if saver is None or decision.stop or not (now or (decision.save and not decision.busy)):
             return False
-        if step == self._meter.total and self._checkpoints.final_save_differs:
+        if step == self._meter.total and saver.final_save_differs:
             return False  # `steps` saves this state later, as the final state of the job.
+        if now:
+            return self._save_and_wait(saver, step)
         self._heartbeat.touch()
         with self.saving():
-            return self._checkpoints.start(self._collect_state(), step)
+            return saver.start(self._collect_state(), step)
+
+    def _save_and_wait(self, saver: Checkpointer, step: int, end: bool = False) -> bool:
+        """Save the state after `step`. Return True if the save is committed."""
+        # Allow two waits: until all ranks are ready to save, and until the save is committed.
+        self._heartbeat.extend(2 * DECISION_SECONDS)
+        with self.saving():
+            return saver.finish_last(saver.stage_last(self._collect_state(), step, DECISION_SECONDS, end=end))
 
     # The following methods serve programs that restore and save by themselves (convoy.dcp).
 
@@ -376,12 +382,6 @@ class Job(Generic[P]):
         """Return the number of seconds that the last save may still take before SIGKILL; at least 1."""
         left = self._context.grace_seconds - LEAVE_MARGIN
         return max(1.0, left - self._interruption.elapsed())
-
-    def _start_recorder(self) -> StepRecorder:
-        """Return the recorder of step times. Without torch, only `loading`, `saving` and `report` feed it."""
-        recorder = torch_hooks.install() if "torch" in sys.modules else StepRecorder()
-        recorder.send = self._link.telemetry if self._link is not None else None
-        return recorder
 
     def _send_progress(self, urgent: bool = False) -> None:
         """Send the newest progress to the agent, if there is one."""

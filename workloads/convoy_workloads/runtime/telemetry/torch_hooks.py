@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,15 @@ def install() -> StepRecorder:
         _hook_garbage(_recorder)
         _hook_groups(_recorder)
     return _recorder
+
+
+def recorder(link: Any) -> StepRecorder:
+    """Return the recorder of step times, which sends to the link to the agent; None without one. Without
+    torch, only `loading`, `saving` and `report` of the job feed it.
+    """
+    found = install() if "torch" in sys.modules else StepRecorder()
+    found.send = link.telemetry if link is not None else None
+    return found
 
 
 def _hook_optimizers(recorder: StepRecorder) -> None:
