@@ -21,7 +21,8 @@ REQUIREMENTS = ("hnswlib==0.8.0", "faiss-cpu==1.15.1")
 """Requirements of pip, without their dependencies. hnswlib is source, so it needs a C++ compiler."""
 Ids = npt.NDArray[np.int64]
 _EF_CONSTRUCTION = 200
-_EFS = (10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960)
+_EFS = (10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 45, 50, 55, 60, 65, 70, 80, 90, 100, 120, 140, 160, 200, 240,
+        320, 480, 640, 960)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ def available() -> bool:
 
 def arms() -> list[Arm]:
     """Return aperon, and the peers."""
-    grid = [SearchSettings(nprobe, candidates) for nprobe in (1, 2, 3, 4, 6, 8, 12, 16, 24)
-            for candidates in (15, 20, 30, 40, 50, 70, 100, 150)]  # fmt: skip
-    factors = [(nprobe, factor) for nprobe in (2, 4, 8, 12, 16, 24, 32) for factor in (2, 3, 5, 8, 12, 20)]
+    grid = [SearchSettings(nprobe, candidates) for nprobe in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24)
+            for candidates in (15, 20, 25, 30, 35, 40, 50, 60, 70, 100, 150)]  # fmt: skip
+    factors = [(nprobe, factor) for nprobe in (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32)
+               for factor in (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)]  # fmt: skip
     return [
         Arm("aperon", aperon, grid),
         Arm("hnswlib, M 16", lambda vectors: hnswlib(vectors, 16), _EFS),
