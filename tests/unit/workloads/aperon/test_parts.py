@@ -15,7 +15,8 @@ from tests.unit.workloads.aperon.served import VECTORS, params, rows, served
 
 from convoy_workloads.engines.aperon import remote, self_test
 from convoy_workloads.engines.aperon.admin_routes import make_snapshot
-from convoy_workloads.engines.aperon.commands import Query
+from convoy_workloads.engines.aperon.batch import Batch
+from convoy_workloads.engines.aperon.commands import Hits, Query, Search
 from convoy_workloads.engines.aperon.ensemble import Ensemble
 from convoy_workloads.engines.aperon.errors import InvalidInput, NoSpace
 from convoy_workloads.engines.aperon.index import VectorIndex
@@ -27,6 +28,7 @@ from convoy_workloads.engines.aperon.shard import Shard
 from convoy_workloads.engines.aperon.sharding import owner
 from convoy_workloads.engines.aperon.upkeep_thread import UpkeepThread
 from convoy_workloads.engines.aperon.writer import Writer, WriteRefused, WriterEnded, WritesFull
+from convoy_workloads.kernels.hntl_arrays import Floats
 from convoy_workloads.serving.group import Group
 from convoy_workloads.serving.protocol import ModelError, SelfTestFailed
 
@@ -94,6 +96,28 @@ async def test_a_wrong_write_fails_alone_and_a_failed_flush_ends_the_writer() ->
     with pytest.raises(WriterEnded):
         writer.submit(lambda: 9)
     assert isinstance(writer.error, OSError)
+
+
+class Greedy:
+    """An ensemble without memory for many results, and its metrics."""
+
+    def searched(self, *_: object) -> None:
+        pass
+
+    def search(self, queries: Floats, query: Query) -> Hits:
+        if query.results > 1:
+            raise MemoryError("ask for fewer candidates")
+        return Hits([["v1"]] * len(queries), [np.zeros(1, np.float32)] * len(queries), 1, 0)
+
+
+def test_a_search_without_memory_fails_alone() -> None:
+    batch = Batch(8)
+    for id_, results in enumerate((1, 500, 1)):
+        assert batch.admit(Search(id_, VECTORS[:1], Query(results)))
+    found = {one.sequence: one for one in batch.run(Greedy(), Greedy())}  # type: ignore[arg-type]
+    assert [found[at].error is None for at in range(3)] == [True, False, True]
+    assert found[1].error is not None and found[1].error.status == 503
+    assert "too much memory: ask for fewer candidates" in found[1].error.message
 
 
 def test_an_index_is_opened_again_and_must_fit_the_parameters(tmp_path: Path) -> None:

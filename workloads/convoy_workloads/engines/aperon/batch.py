@@ -75,6 +75,9 @@ def _search(ensemble: Ensemble, group: Sequence[Search], metrics: OwnMetrics) ->
         hits = ensemble.search(queries, group[0].query)
     except InvalidInput as error:
         return [Answer(one.id, error=refusal(error)) for one in group]
+    except MemoryError as error:  # Other searches may need less.
+        why = RequestError(503, f"the search needs too much memory: {error}", code="no_memory")
+        return [Answer(one.id, error=why) for one in group]
     metrics.searched(len(queries), hits.scanned, time.perf_counter() - started_at)
     found, at = [], 0
     for one in group:
