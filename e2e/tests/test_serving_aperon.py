@@ -8,18 +8,23 @@ import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.drive.job_specs import on_separate_nodes, single_threaded
+from e2e.drive.jobs import Jobs
 from e2e.drive.perturbations import kill_rank
-from e2e.drive.serving_jobs import ServingJobs, is_ready
+from e2e.drive.serving_jobs import ServingJobs, is_ready, load
+from e2e.drive.shared_volumes import STORE, volume_store
 
 DIMENSION = 16
 WRITES = 150
 """Acknowledged writes before a replica is killed, and after that."""
+ROWS, GROWTH = 2000, 500
+"""Records of the first generation of an index, and further ones of the second."""
 SECONDS = 180.0
 
 
@@ -162,3 +167,47 @@ def test_a_replica_killed_in_the_middle_of_writes_loses_nothing_acknowledged(
         for one in writers:
             assert_has(url, one)
     serving.delete("vectors")
+
+
+@pytest.mark.full
+def test_a_newer_index_is_rolled_out_under_load(
+    cluster: Cluster, jobs: Jobs, serving: ServingJobs, tmp_path: Path
+) -> None:
+    """Build an index in a CheckpointStore, serve it, and build it again with more records under load."""
+    bodies = tmp_path / "bodies.jsonl"
+    values = random.Random(0)
+    queries = [[values.gauss(0, 1) for _ in range(DIMENSION)] for _ in range(50)]
+    bodies.write_text("".join(json.dumps({"query": one, "k": 5}) + "\n" for one in queries))
+
+    synthetic = {"rows": ROWS, "growth": GROWTH, "dimension": DIMENSION}
+    build = {"synthetic": synthetic, "generations": 2, "every_seconds": 60}
+    with volume_store(cluster):
+        jobs.create(
+            "index",
+            engine={"name": "aperon-index", "params": build},
+            roles=[{"name": "worker", "replicas": 1}],
+            checkpoint={"tiers": {"local": {}, "remote": {"store": STORE, "every": "1s"}}},
+        )
+        model = {"checkpoint": {"job": "index", "store": STORE, "follow": True, "minInterval": "1s"}}
+        serving.create(
+            "found",
+            replicas=2,
+            rollout={"drainSeconds": 5},
+            roles=[role("found", dimension=0, read_only=True)],
+            model=model,
+        )
+        serving.wait_rolled("found", SECONDS)
+        url = serving.url("found")
+        assert post(url, "count", {}) == {"count": ROWS}
+        with load(url, 20, 600, "--path=/v1/vectors/search", f"--bodies={bodies}") as running:
+            serving.wait(
+                lambda: serving.status("found")["model"].get("step") == 2,
+                SECONDS,
+                "the second index is followed",
+            )
+            serving.wait_rolled("found", SECONDS)
+            report = running.report()
+        assert report["ok"] == report["scheduled"] > 20, report["causes"]
+        assert post(url, "count", {}) == {"count": ROWS + GROWTH}
+        serving.delete("found")
+        jobs.delete("index")
