@@ -16,6 +16,7 @@ from convoy_workloads.engines.aperon import bodies
 from convoy_workloads.engines.aperon.batch import refusal
 from convoy_workloads.engines.aperon.commands import Command, Count, Fetch, Hits, Search, Stored, VectorWork
 from convoy_workloads.engines.aperon.errors import InvalidInput
+from convoy_workloads.engines.aperon.export_route import ExportRoute
 from convoy_workloads.engines.aperon.filters import parse_filter
 from convoy_workloads.engines.aperon.params import Params
 from convoy_workloads.engines.aperon.settings import IndexSettings
@@ -43,6 +44,11 @@ class Service(Protocol):
     @property
     def writes(self) -> Writes:
         """Return the way of writes."""
+        ...
+
+    @property
+    def parts(self) -> Any:
+        """Return the open index with its threads."""
         ...
 
     def latest_facts(self) -> Sequence[Facts]:
@@ -75,6 +81,7 @@ class VectorRoutes:
                 for name, handle in posts.items()
             ),
             Route(f"{PATH}/stats", self._route(self.stats), methods=["GET"]),
+            *ExportRoute(self._front, self._service).all(),
         ]
 
     def _route(

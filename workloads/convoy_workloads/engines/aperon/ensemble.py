@@ -98,6 +98,19 @@ class Ensemble:
         """Return the facts about each shard."""
         return self._all("facts", self.own.facts)
 
+    def open_export(self) -> list[list[int]]:
+        """Open an export of each shard, all of the same time. Return their numbers and their records."""
+        return self._all("open_export", self.own.exports.open)
+
+    def next_export(self, rank: int, number: int) -> bytes:
+        """Return the next records of a rank's export; nothing after the last ones."""
+        return self._some("next_export", self.own.exports.next, {rank: (number,)})[rank]
+
+    def close_export(self, numbers: Sequence[int]) -> None:
+        """End an export."""
+        parts = {rank: (one,) for rank, one in enumerate(numbers)}
+        self._some("close_export", self.own.exports.close, parts)
+
     def idle(self) -> None:
         """Show the other ranks that this one is alive."""
         for one in self._others:

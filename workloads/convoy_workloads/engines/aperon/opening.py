@@ -1,19 +1,21 @@
-"""Opens the index of a rank: the one in its state folder, else a copy of the snapshot in spec.model, else an
-empty one.
+"""Opens the index of a rank: the one in its state folder, else a copy of the generation or the snapshot in
+spec.model, else an empty one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from convoy_crds import terms
+from convoy_workloads.engines.aperon import generation
 from convoy_workloads.engines.aperon.errors import AperonError, InvalidInput
 from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.manifest import manifest_files
@@ -30,6 +32,8 @@ GROUP_COMMIT_SECONDS = 3600.0
 """With `fsync: always` the writer flushes for several writes together, before the log would by itself."""
 _INCOMING = ".incoming"
 """Suffix of the folder of a copy that is not complete."""
+ORIGIN = "origin.json"
+"""File in a rank's folder with the facts of the generation that its index was restored from."""
 _PART = 16 << 20
 T = TypeVar("T")
 Renew = Callable[[], None]
@@ -42,6 +46,8 @@ class Opened:
     index: VectorIndex
     folder: Path
     source: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """Facts of the generation that the index comes from; empty without one."""
 
 
 def state_folder(params: Params, environment: Mapping[str, str]) -> Path:
@@ -76,6 +82,8 @@ def open_index(params: Params, path: Path | None, state: Path, group: Group, ren
 def _open(params: Params, path: Path | None, folder: Path, group: Group) -> Opened:
     if manifest_files(folder):
         index, source = _opened(params, folder), "the index in its state folder"
+    elif path is not None and generation.is_generation(path):
+        index, source = _from_generation(params, path, folder, group), f"the checkpoint in {path}"
     elif path is not None:
         index, source = _from_snapshot(params, path, folder, group), f"the snapshot in {path}"
     else:
@@ -85,7 +93,7 @@ def _open(params: Params, path: Path | None, folder: Path, group: Group) -> Open
         index.set_search_settings(wanted)
     for problem in index.problems:
         log_line(f"used an older manifest and the log, because of a damaged file: {problem}")
-    return Opened(index, folder, source)
+    return Opened(index, folder, source, _facts_of(folder))
 
 
 def options(params: Params) -> Options:
@@ -150,6 +158,14 @@ def _empty(params: Params, folder: Path) -> VectorIndex:
     )
 
 
+def _from_generation(params: Params, path: Path, folder: Path, group: Group) -> VectorIndex:
+    """Write the index of a generation to the rank's folder, and open it."""
+    incoming = _emptied(folder.with_name(folder.name + _INCOMING))
+    facts = generation.restore(path, incoming)
+    (incoming / ORIGIN).write_text(json.dumps(facts))
+    return _adopted(params, incoming, folder, group)
+
+
 def _from_snapshot(params: Params, path: Path, folder: Path, group: Group) -> VectorIndex:
     """Copy a snapshot and open the copy."""
     own = path / shard_name(group)
@@ -157,14 +173,22 @@ def _from_snapshot(params: Params, path: Path, folder: Path, group: Group) -> Ve
     if not source.is_dir() or not manifest_files(source):
         raise InvalidInput(
             "spec.model",
-            f"{source} has no manifest of an index: give a folder that /index/snapshot has made",
+            f"{source} has no manifest of an index, and no shards of a checkpoint: give a folder that "
+            "/index/snapshot has made, or a checkpoint of the engine aperon-index",
         )
     incoming = folder.with_name(folder.name + _INCOMING)
     copy_folder(source, incoming)
-    # Opening reads every file, so a damaged snapshot never becomes the replica's index.
+    return _adopted(params, incoming, folder, group, whole=source is not own)
+
+
+def _adopted(
+    params: Params, incoming: Path, folder: Path, group: Group, *, whole: bool = True
+) -> VectorIndex:
+    """Make an index that has arrived the rank's own. `whole`: it has the records of all ranks."""
+    # Opening reads every file, so a damaged index never becomes the replica's.
     index = _opened(params, incoming)
     try:
-        if group.world > 1 and source is not own:
+        if group.world > 1 and whole:
             index.delete([one for one in index.ids() if owner(one, group.world) != group.rank])
             index.compact()
     finally:
@@ -173,10 +197,24 @@ def _from_snapshot(params: Params, path: Path, folder: Path, group: Group) -> Ve
     return _opened(params, folder)
 
 
+def _facts_of(folder: Path) -> Mapping[str, object]:
+    """Return the facts of the generation that an index was restored from."""
+    try:
+        found = json.loads((folder / ORIGIN).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
 def copy_folder(source: Path, target: Path) -> None:
     """Copy the files of a folder, and make them durable. A former target is replaced."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
+    _emptied(target)
     for file in sorted(one for one in source.iterdir() if one.is_file()):
         with file.open("rb") as reader, (target / file.name).open("wb") as writer:
             shutil.copyfileobj(reader, writer, _PART)

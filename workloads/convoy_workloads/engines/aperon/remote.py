@@ -68,11 +68,15 @@ def perform(shard: Shard, message: bytes) -> bytes:
             return pack(shard.write(operations.decode(data)))
         if name == "fetch":
             return _stored_message(shard.fetch(*arguments))
+        if name == "next_export":
+            return pack(None, data=shard.exports.next(*arguments))
         methods: Mapping[str, Callable[..., Any]] = {
             "chosen": shard.chosen,
             "count": shard.count,
             "sync": shard.sync,
             "facts": shard.facts,
+            "open_export": shard.exports.open,
+            "close_export": shard.exports.close,
         }
         return pack(methods[name](*arguments))
     except InvalidInput as error:
@@ -81,9 +85,11 @@ def perform(shard: Shard, message: bytes) -> bytes:
 
 def result_of(name: str, message: bytes) -> Any:
     """Return the result in a message. Raises InvalidInput."""
-    body, array, _ = unpack(message)
+    body, array, data = unpack(message)
     if isinstance(body, dict) and "invalid" in body:
         raise InvalidInput(*body["invalid"])
+    if name == "next_export":
+        return data
     if name == "search":
         return _hits(body, array)
     if name == "fetch":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from convoy_workloads.engines.aperon.commands import Hits, Query, Stored
+from convoy_workloads.engines.aperon.exports import Exports
 from convoy_workloads.engines.aperon.filters import parse_filter
 from convoy_workloads.engines.aperon.ids import Id
 from convoy_workloads.engines.aperon.index import VectorIndex
@@ -39,6 +40,7 @@ class Shard:
         """`share` and `budget`: those of RecallMonitor."""
         self.index = index
         self.monitor = RecallMonitor(index, share=share, budget=budget)
+        self.exports = Exports(index)
         self._samples = share > 0
 
     def search(self, queries: Floats, query: Query) -> Hits:
