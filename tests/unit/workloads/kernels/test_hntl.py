@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,40 @@ def test_threads_change_no_bit(name: str) -> None:
         ):
             assert all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
     pool.close()
+
+
+PROGRAM = """
+import resource, sys
+import numpy as np
+from convoy_workloads.kernels import dispatch, hntl, hntl_arrays as h
+
+rows = 320_000
+arrays = h.HntlArrays(
+    metric=0, dims=4, mean=np.zeros(4, np.float32), rotation=None, centroids=np.zeros((16, 16), np.float32),
+    bases=np.zeros((1, 8, 16, 2), np.int16), offsets=np.zeros((1, 16), np.float32),
+    scales=np.ones(1, np.float32), starts=np.array([0, rows]), blocks=np.array([0, rows // 32]),
+    codes=np.full((rows // 32, 1, 32, 4), 128, np.uint8), biases=np.zeros((rows // 32, 32), np.float32),
+    vectors=np.ones((rows, 4), np.float32), order=np.arange(rows, dtype=np.uint32),
+)
+norms = np.full(16, np.inf, np.float32)
+norms[0] = 0
+query, allowed = np.ones((1, 4), np.float32), np.full(rows // 32, 2**32 - 1, np.uint32)
+request = h.ScanRequest(query, allowed, norms, 1, rows, 5)
+scan = dispatch.select(hntl.KERNEL, sys.argv[1]).function.scan
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 40 * 2**20, resource.RLIM_INFINITY))
+print(scan(arrays, request).rows.tolist())
+"""
+
+
+@SETS
+def test_one_query_needs_the_memory_of_one_query(name: str) -> None:
+    functions(name)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, name], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[[0, 1, 2, 3, 4]]"
 
 
 def test_a_difference_is_found_and_named() -> None:

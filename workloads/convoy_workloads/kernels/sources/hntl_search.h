@@ -205,7 +205,7 @@ inline void prefetch(const float* vector, int64_t size) {
 // tile of rows.
 inline void search_exactly(const HntlExact& exact, int64_t begin, int64_t end) {
     const int64_t size = exact.dimension, wanted = exact.results;
-    std::vector<Candidate> places(static_cast<size_t>(CHUNK * wanted));
+    std::vector<Candidate> places(static_cast<size_t>(std::min(CHUNK, end - begin) * wanted));
     for (int64_t first = begin; first < end; first += CHUNK) {
         const int64_t items = std::min(CHUNK, end - first);
         std::vector<Results> results;
@@ -229,7 +229,8 @@ inline void search_exactly(const HntlExact& exact, int64_t begin, int64_t end) {
 template <class Primitives>
 class Search {
 public:
-    explicit Search(const HntlScan& scan)
+    // `items`: queries of the run. Pools may be large, so a few queries get no more than they need.
+    Search(const HntlScan& scan, int64_t items)
         : scan_(scan),
           index_(*scan.index),
           pairs_((index_.dimension + 1) / 2),
@@ -243,7 +244,7 @@ public:
           products_(GROUP * rounded_up(index_.frame, TILE)),
           coordinates_(CHUNK * index_.frame),
           to_grains_(grain_lanes_),
-          keys_(CHUNK * capacity_),
+          keys_(std::min(CHUNK, items) * capacity_),
           best_(scan.results) {
         pairs_of_grains_.reserve(static_cast<size_t>(CHUNK * probes_));
         nearest_.reserve(static_cast<size_t>(index_.grains));
@@ -485,7 +486,7 @@ private:
 template <class Primitives>
 void run_scan(const HntlScan& scan, int64_t begin, int64_t end) {
     try {
-        Search<Primitives>(scan).run(begin, end);
+        Search<Primitives>(scan, end - begin).run(begin, end);
     } catch (const std::bad_alloc&) {
         std::fill(scan.scanned + begin, scan.scanned + end, -1);
     }
