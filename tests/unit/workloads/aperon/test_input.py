@@ -94,6 +94,12 @@ def test_the_vectors_of_a_response_are_bounded(vectors: bool, refused: bool) -> 
         bodies.search(body, IndexSettings(768), 10, 100)
 
 
+def test_the_results_of_a_search_are_bounded() -> None:
+    body = bodies.SearchBody(queries=[[1.0, 2.0, 3.0]] * 21, k=10_000)
+    with pytest.raises(InvalidInput, match="k: 21 queries with 10000 results each are more than"):
+        bodies.search(body, IndexSettings(3), 10, 100)
+
+
 def test_the_results_of_an_inference_are_bounded() -> None:
     inference = Inference(1, "aperon", {"queries": np.zeros((21, 3), np.float32)}, ("ids",), 21)
     assert infer.search_of(inference, IndexSettings(3), 9000).rows == 21
