@@ -23,7 +23,7 @@ from convoy_workloads.engines.tilefuse.structure import Fold, Matrix, NormFold, 
 Progress = Callable[[str], None]
 """Receives the name of the matrix that is quantised, at least once a second."""
 ALPHAS = tuple(step / 20 for step in range(20))
-SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+SHRINKS = tuple(1 - step / 50 for step in range(26))
 """Shares of a group's range that the search for clipping tries."""
 ROWS = 512
 """Maximum number of rows on which errors are measured."""
