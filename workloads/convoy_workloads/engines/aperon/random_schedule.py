@@ -130,6 +130,7 @@ class Schedule:
         self._rng = np.random.default_rng(seed)
         self._storage = FaultyStorage(self._rng)
         self._expected: dict[str, tuple[Floats, Record]] = {}
+        self._damaged: set[Path] = set()
         self.counts: Counter[str] = Counter()
         self.results = 0
         """Results of searches that were checked."""
@@ -274,8 +275,9 @@ class Schedule:
         self._storage.left = -1
         self._index.abandon()
         self._index = VectorIndex(self._folder / "index", options=_OPTIONS, storage=self._storage)
-        if self._index.problems:
-            raise Mismatch(f"a crash left damaged files: {self._index.problems}")
+        # What the schedule has damaged stays until the next manifest.
+        if damaged := [one for one in self._index.problems if one.path not in self._damaged]:
+            raise Mismatch(f"a crash left damaged files: {damaged}")
 
     def _reopen(self) -> None:
         self._storage.left = -1
@@ -288,7 +290,7 @@ class Schedule:
         self._storage.left = -1
         folder = self._folder / "index"
         manifests = manifest_files(folder)
-        if len(manifests) < 2:
+        if len(manifests) < 2 or any(one.exists() for one in self._damaged):
             return
         self._index.close()
         own = read_manifest(manifests[0][1]).files - read_manifest(manifests[1][1]).files
@@ -297,7 +299,8 @@ class Schedule:
         data[int(self._rng.integers(len(data) // 4))] ^= 0xFF
         (folder / path).write_bytes(data)
         self._index = VectorIndex(folder, options=_OPTIONS, storage=self._storage)
-        self.counts["repairs"] += len(self._index.problems)
+        self._damaged = {one.path for one in self._index.problems}
+        self.counts["repairs"] += len(self._damaged)
         self._check_all()
 
     def _fork(self) -> None:
