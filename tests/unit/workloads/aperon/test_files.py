@@ -118,6 +118,43 @@ def test_a_damaged_file_is_named_and_the_manifest_before_serves(tmp_path: Path, 
         assert repaired.problems == () and contents(repaired) == expected
 
 
+@pytest.mark.parametrize("damage", ["segment", "missing", "tombstones"])
+def test_a_name_of_a_damaged_file_is_not_given_again(tmp_path: Path, damage: str) -> None:
+    """A process dies between a segment and its manifest. The manifest with the damaged file stays unused."""
+    index = filled(tmp_path)
+    index.flush()
+    index.close()
+    path = max(tmp_path.glob("*.live" if damage == "tombstones" else "*.seg"))
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-40])
+    last = manifest_files(tmp_path)[0][1]
+
+    class Died(BaseException):
+        pass
+
+    class DyingStorage(Storage):
+        def write(self, path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+            if path.suffix == ".json":
+                raise Died
+            super().write(path, chunks)
+
+    dying = VectorIndex(tmp_path, options=QUICK, storage=DyingStorage(durable=False))
+    dying.upsert(["later"], [[1] * 6])
+    dying.delete([next(iter(contents(dying)))])
+    expected = contents(dying)
+    with pytest.raises(Died):
+        dying.flush()
+    dying.abandon()
+    with VectorIndex(tmp_path, options=QUICK) as again:
+        assert contents(again) == expected
+        assert [one.path for one in again.problems] == [path]
+        assert manifest_files(tmp_path)[0][1] == last
+        again.flush()
+        assert contents(again) == expected
+
+
 def test_copies_in_the_folder_of_an_index_change_nothing_and_stay(tmp_path: Path) -> None:
     filled(tmp_path).close()
     copies = [tmp_path / name for name in ("manifest-old.json", "manifest-0000000009 (copy).json", "a.seg")]

@@ -82,17 +82,21 @@ class IndexFolder:
         if not files:
             raise NoIndex(f"{self.path}: no manifest")
         problems: list[CorruptFile] = []
+        following = 0
         for _, path in files:
             try:
                 manifest = read_manifest(path)
+                # A later manifest may name a damaged segment. If another segment got that name, the manifest
+                # would be whole, with wrong records.
+                following = max(following, manifest.next_file)
                 segments = tuple(self._open_segment(manifest.settings, one) for one in manifest.segments)
             except CorruptFile as problem:
                 problems.append(problem)
                 continue
-            self._manifests = [manifest]
-            # The number must grow, also past a manifest that is not readable.
+            # The numbers must grow, also past a manifest that is not used.
+            self._manifests = [replace(manifest, next_file=following)]
             self._number = files[0][0]
-            return Opened(manifest, segments, tuple(problems))
+            return Opened(self.manifest, segments, tuple(problems))
         raise problems[0]
 
     def _open_segment(self, settings: IndexSettings, entry: SegmentEntry) -> SegmentView:
