@@ -143,6 +143,7 @@ def _add_quality(found: Figures, steps: int, seed: int) -> None:
 def _requests() -> dict[str, Request]:
     return {
         "w4a16": Request("w4a16", 128, 32, True, torch.bfloat16),
+        "w4a16 in groups of 64": Request("w4a16", 64, 32, True, torch.bfloat16),
         "w4a16 without clipping": Request("w4a16", 128, 32, False, torch.bfloat16),
         "w4a16 to the nearest codes": Request("w4a16", 128, 0, False, torch.bfloat16),
         "w8a16": Request("w8a16", 128, 32, True, torch.bfloat16),
