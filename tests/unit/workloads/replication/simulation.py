@@ -67,16 +67,10 @@ class MemoryStore:
             raise OSError("the process has ended")
         if self.job.random.random() < self.job.log_errors:
             self.disk.operations += operations[: self.job.random.randrange(len(operations) + 1)]
-            self._made(operations)
+            self.job.record(operations)
             raise OSError("the disk is full")
         self.disk.operations += operations
-        self._made(operations)
-
-    def _made(self, operations: Sequence[Operation]) -> None:
-        for one in operations:
-            self.job.made[one.stamp.origin, one.stamp.sequence] = one
-            self.job.by_rank[one.stamp.rank] = one
-            self.job.markers.setdefault(one.key, one.stamp)
+        self.job.record(operations)
 
     def apply(self, operations: Sequence[Operation]) -> None:
         for one in operations:
@@ -259,10 +253,14 @@ class Job:
 
     def start(self, disk: Disk | None = None, address: str = "") -> Node:
         address = address or f"n{next(self.numbers)}:1"
-        node = Node(self, address, disk or Disk())
+        node = self.make_node(address, disk)
         self.nodes[address] = node
         self.report()
         return node
+
+    def make_node(self, address: str, disk: Disk | None) -> Node:
+        """Return a process of a replica. `disk`: that of the process before it."""
+        return Node(self, address, disk or Disk())
 
     def report(self) -> None:
         """Let the operator report the peers, to each node after a while of its own."""
@@ -274,15 +272,21 @@ class Job:
         if node.alive:
             node.replicator.set_peers(node.address, [one.address for one in self.live])
 
+    def record(self, operations: Sequence[Operation]) -> None:
+        """Record operations that a replica logs."""
+        for one in operations:
+            self.made[one.stamp.origin, one.stamp.sequence] = one
+            self.by_rank[one.stamp.rank] = one
+            self.markers.setdefault(one.key, one.stamp)
+
     async def write(self) -> None:
         """Append a batch at a random node."""
         node = self.random.choice(list(self.nodes.values()))
         marker = f"m{next(self.numbers)}".encode()
-        entries: list[tuple[bytes, bytes | None]] = [(marker, marker)]
+        entries: list[tuple[bytes, bytes | None]] = [(marker, self.value())]
         for _ in range(self.random.randrange(4)):
             key = f"k{self.random.randrange(KEYS)}".encode()
-            value = None if self.random.random() < 0.2 else f"v{next(self.numbers)}".encode() * 5
-            entries.append((key, value))
+            entries.append((key, None if self.random.random() < 0.2 else self.value()))
         try:
             await node.replicator.append(entries)
         except NotAppended:
@@ -295,6 +299,10 @@ class Job:
             one = self.made[first.origin, first.sequence + number]
             assert (one.key, one.payload) == (key, value)
             self.acknowledged.append(one)
+
+    def value(self) -> bytes:
+        """Return a payload that no other operation has."""
+        return f"v{next(self.numbers)}".encode() * 5
 
     def may_fail(self) -> bool:
         """Return True if all replicas have repaired the last fault."""
@@ -387,7 +395,11 @@ def random_job(source: random.Random, kind: type[Replicator] = Replicator) -> Jo
 
 async def schedule(seed: int, kind: type[Replicator] = Replicator, seconds: float = 120.0) -> Job:
     """Run one schedule, check what is promised, and return the job."""
-    job = random_job(random.Random(seed), kind)
+    return await play(random_job(random.Random(seed), kind), seconds)
+
+
+async def play(job: Job, seconds: float) -> Job:
+    """Let the replicas of a job run, check what is promised, and return the job."""
     for _ in range(job.random.choice([2, 2, 3, 4])):
         job.start()
     fault: asyncio.Task[None] | None = None

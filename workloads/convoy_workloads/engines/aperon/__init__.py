@@ -11,5 +11,6 @@ ENGINE = EngineEntry(
     family="serving",
     example="aperon.yaml",
     small={"dimension": 8},
+    replica_peers=True,
     paper="Aperon HNTL, arXiv [2606.08813](https://arxiv.org/abs/2606.08813)",
 )

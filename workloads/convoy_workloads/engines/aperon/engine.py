@@ -8,26 +8,30 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from starlette.routing import BaseRoute
 
-from convoy_workloads.engines.aperon import infer, opening, self_test
+from convoy_workloads.engines.aperon import infer, opening, read_only, self_test
 from convoy_workloads.engines.aperon.admin_routes import IndexRoutes
 from convoy_workloads.engines.aperon.api import VectorRoutes
 from convoy_workloads.engines.aperon.batch import Batch, refusal
 from convoy_workloads.engines.aperon.commands import Answer, Command
 from convoy_workloads.engines.aperon.ensemble import Ensemble
 from convoy_workloads.engines.aperon.errors import InvalidInput
+from convoy_workloads.engines.aperon.opening import Opened
 from convoy_workloads.engines.aperon.own_metrics import OwnMetrics
 from convoy_workloads.engines.aperon.params import Params
+from convoy_workloads.engines.aperon.parts import Parts
 from convoy_workloads.engines.aperon.remote import RemoteShard, follow
+from convoy_workloads.engines.aperon.replica_start import open_replica
+from convoy_workloads.engines.aperon.replication import Replication
 from convoy_workloads.engines.aperon.settings import IndexSettings
 from convoy_workloads.engines.aperon.shard import Facts, Shard
 from convoy_workloads.engines.aperon.upkeep_thread import UpkeepThread
-from convoy_workloads.engines.aperon.writer import Writer
-from convoy_workloads.engines.aperon.writes import Counted, DirectWrites, Writes, room_in
+from convoy_workloads.engines.aperon.writes import Writes
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.serving.extensions import Caller
 from convoy_workloads.serving.front import Front, Limits
@@ -50,15 +54,17 @@ class VectorEngine:
         self.params = params
         self._path = path
         self._group = group or Group()
-        self._metrics = OwnMetrics(self.latest_facts)
+        self._replication = None if params.read_only else Replication(params, os.environ)
+        self._metrics = OwnMetrics(self.latest_facts, self._replication)
         self._batch = Batch(params.batch_rows)
         self._inferences: dict[int, Inference] = {}
         self._refused: list[Prediction] = []
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
         """The open index; None before the first load."""
         self._facts: list[Facts] = []
         self._facts_at = -FACTS_SECONDS
         self._source = ""
+        self._origin: Mapping[str, object] = {}
         self._routes: VectorRoutes | None = None
 
     def load(self, renew: Callable[[], None]) -> ModelCard:
@@ -66,17 +72,22 @@ class VectorEngine:
         opened, and PeerLost if the other pods of the replica are not there.
         """
         if self._parts is None:
-            state = opening.state_folder(self.params, os.environ)
-            opened = opening.open_index(self.params, self._path, state, self._group, renew)
-            self._source = opened.source
-            form(self._group, renew)
-            shard = Shard(opened.index, self.params.recall_share, self.params.recall_budget)
-            others = [RemoteShard(rank) for rank in range(1, self._group.world)]
-            self._parts = _Parts(Ensemble(shard, others), opened.folder, self.params, self._metrics)
+            state = self._state_folder()
+            if self._replication is None:
+                opened = opening.open_index(self.params, self._path, state, self._group, renew)
+                self._parts = self._made(opened, renew)
+                read_only.remove_others(state)
+            else:
+                open_index = partial(opening.open_index, self.params, self._path, state, self._group)
+                folder = state / opening.shard_name(self._group)
+                self._parts = open_replica(
+                    self._replication, folder, open_index, self._made, renew, grouped=self._group.world > 1
+                )
             self._parts.upkeep.start()
         self._read_facts()
         index, settings = self._parts.shard.index, self.settings
         facts = {
+            **self._origin,
             "records": sum(one.records for one in self._facts),
             "dimension": settings.dimension,
             "metric": settings.metric,
@@ -86,6 +97,19 @@ class VectorEngine:
         return ModelCard(
             self.params.name, 0, self._source, facts, infer.inputs(settings), infer.outputs(settings)
         )
+
+    def _state_folder(self) -> Path:
+        """Return the folder for the files of this replica. Raises ModelError."""
+        found = opening.state_folder(self.params, os.environ)
+        return read_only.folder_for(found, self._path) if self.params.read_only else found
+
+    def _made(self, opened: Opened, renew: Callable[[], None]) -> Parts:
+        """Return the parts around an open index."""
+        self._source, self._origin = opened.source, opened.facts
+        form(self._group, renew)
+        shard = Shard(opened.index, self.params.recall_share, self.params.recall_budget)
+        others = [RemoteShard(rank) for rank in range(1, self._group.world)]
+        return Parts(Ensemble(shard, others), opened.folder, self.params, self._metrics, self._replication)
 
     def self_test(self) -> None:
         """Compare the kernel with its twin, and searches with exact ones. Raises SelfTestFailed."""
@@ -141,7 +165,7 @@ class VectorEngine:
     def follow(self, heartbeat: HeartbeatWriter) -> None:
         """Hold a shard for rank 0 until it ends. Raises RuntimeError if rank 0 is lost."""
         heartbeat.start()
-        state = opening.state_folder(self.params, os.environ)
+        state = self._state_folder()
         opened = opening.open_index(self.params, self._path, state, self._group, heartbeat.touch)
         form(self._group, heartbeat.touch)
         shard = Shard(opened.index, self.params.recall_share, self.params.recall_budget)
@@ -161,18 +185,28 @@ class VectorEngine:
     # The following methods add to the front.
 
     def routes(self, front: Front) -> Sequence[BaseRoute]:
-        """Return the routes below /v1/vectors."""
+        """Return the routes below /v1/vectors, and those for other replicas."""
         self._routes = VectorRoutes(front, self)
-        return self._routes.all()
+        peers = () if self._replication is None else self._replication.routes(front)
+        return [*self._routes.all(), *peers]
+
+    def set_peers(self, own: str, others: Sequence[str]) -> None:
+        """Set the addresses of the other replicas."""
+        if self._replication is not None:
+            self._replication.set_peers(own, others)
 
     async def serve(self) -> None:
-        """Wait for the end. The threads do the work."""
+        """Exchange writes with the other replicas. The threads do the rest."""
+        if self._replication is not None:
+            await self._replication.run()
         await asyncio.Event().wait()
 
     async def drain(self) -> None:
-        """Wait for the writes in flight."""
+        """Wait for the writes in flight, and until another replica has them."""
         if self._routes is not None:
             await self._routes.written.wait()
+        if self._replication is not None:
+            await self._replication.drain()
 
     def admin_routes(self, call: Caller) -> Sequence[BaseRoute]:
         """Return the routes of snapshots."""
@@ -183,7 +217,7 @@ class VectorEngine:
         self._metrics.register(metrics)
 
     @property
-    def parts(self) -> _Parts:
+    def parts(self) -> Parts:
         """Return the open index with its threads."""
         assert self._parts is not None  # noqa: S101 - the front loads first
         return self._parts
@@ -217,23 +251,6 @@ class VectorEngine:
                 raise RuntimeError(f"the index failed: {error}") from error
         if self._group.world > 1 and time.monotonic() - self._facts_at >= FACTS_SECONDS:
             self._read_facts()
-
-
-class _Parts:
-    """An open index with its threads."""
-
-    def __init__(self, ensemble: Ensemble, folder: Path, params: Params, metrics: OwnMetrics) -> None:
-        self.ensemble, self.folder = ensemble, folder
-        self.shard = ensemble.own
-        self.writer = Writer(ensemble, params.write_queue, sync=params.fsync == "always")
-        self.writes: Writes = Counted(DirectWrites(ensemble, self.writer, room_in(ensemble, params)), metrics)
-        self.upkeep = UpkeepThread(self.shard, params)
-
-    def close(self) -> None:
-        self.writer.close()
-        self.upkeep.stop()
-        self.ensemble.end()
-        self.shard.index.close()
 
 
 def make(params: Params, path: Path | None, group: Group) -> VectorEngine:

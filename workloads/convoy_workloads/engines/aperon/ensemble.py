@@ -76,6 +76,14 @@ class Ensemble:
                 found[at] = record
         return found
 
+    def present(self, ids: Sequence[Id]) -> int:
+        """Return the number of records with these ids."""
+        rows: dict[int, list[Id]] = {}
+        for one in ids:
+            rows.setdefault(owner(one, self.world), []).append(one)
+        parts = {rank: (own,) for rank, own in rows.items()}
+        return sum(self._some("present", self.own.present, parts).values())
+
     def chosen(self, where: Mapping[str, Any]) -> list[Id]:
         """Return the ids of the records that fulfil a filter."""
         parts = self._all("chosen", lambda: self.own.chosen(where), where)

@@ -30,7 +30,7 @@ from convoy_workloads.engines.aperon.filters import parse_filter
 from convoy_workloads.engines.aperon.ids import Id, checked_ids
 from convoy_workloads.engines.aperon.index_folder import IndexFolder
 from convoy_workloads.engines.aperon.log import MOST_BYTES, Log, log_files, read_logs
-from convoy_workloads.engines.aperon.operations import Delete, Operation, Upsert
+from convoy_workloads.engines.aperon.operations import Delete, Operation, Replicated, Upsert
 from convoy_workloads.engines.aperon.searching import Searcher, SearchRequest, SearchResult
 from convoy_workloads.engines.aperon.segment import Rows, write_segment
 from convoy_workloads.engines.aperon.settings import MAX_RESULTS, IndexSettings, Options, SearchSettings
@@ -146,6 +146,7 @@ class VectorIndex(Upkeep):
         self.kernel = dispatch.select(KERNEL, self.options.kernel)
         pool = shared_pool(self.options.threads) if self.options.threads != 1 else None
         self._searcher = Searcher(self.kernel.function, pool, self.settings)
+        self.before_publish = lambda: None
         self._table = MemoryTable(self.settings)
         self._state = State(opened.segments, (self._table.view,), opened.manifest.sequence)
         self._stopped = ""
@@ -193,6 +194,10 @@ class VectorIndex(Upkeep):
             for memory in self._state.memory:
                 found += memory.ids_at(memory.filtered(chosen))
             return self._write(Delete(found))
+
+    def replicate(self, operation: Replicated) -> Applied:
+        """Apply operations of replicas. They were checked where they were received."""
+        return self._write(operation)
 
     def apply(self, sequence: int, data: bytes) -> bool:
         """Apply an operation of another replica. Return False if it was applied before. Raises LogGap."""
@@ -243,27 +248,28 @@ class VectorIndex(Upkeep):
 
     def _perform(self, sequence: int, operation: Operation) -> int:
         """Apply an operation to the state. Return the number of changed records."""
-        old = self._state
+        old, ids = self._state, operation.ids
         segments = []
         changed = 0
         for view in old.segments:
-            rows = view.find_live(operation.ids)
+            rows = view.find_live(ids)
             rows = rows[rows >= 0]
             changed += len(rows)
             segments.append(view.without(rows))
         waiting = []
         for memory in old.memory[:-1]:
-            left = memory.without(operation.ids)
+            left = memory.without(ids)
             changed += int(memory.alive.sum() - left.alive.sum())
             waiting.append(left)
         before = int(self._table.view.alive.sum())
         rows_added = None
-        if isinstance(operation, Upsert):
-            rows_added = Rows(operation.ids, operation.vectors, operation.records)
-        self._table.write(operation.ids, rows_added)
+        added = operation.upsert if isinstance(operation, Replicated) else operation
+        if isinstance(added, Upsert) and added.ids:
+            rows_added = Rows(added.ids, added.vectors, added.records)
+        self._table.write(ids, rows_added)
         changed += before - int(self._table.view.alive.sum())
         self._state = State(tuple(segments), (*waiting, self._table.view), sequence)
-        return len(operation.ids) if rows_added else changed
+        return len(ids) if rows_added else changed
 
     def sync(self) -> None:
         """Wait until all operations are on the disk."""

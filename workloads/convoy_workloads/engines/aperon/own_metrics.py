@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from convoy_workloads.engines.aperon.replication import Replication
 from convoy_workloads.engines.aperon.shard import Facts
+from convoy_workloads.kernels.hntl import KERNEL
+from convoy_workloads.serving.kernel_metrics import selected
 from convoy_workloads.serving.metrics import LABELS, Metrics
 
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -18,9 +21,9 @@ _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25
 class OwnMetrics:
     """The metrics. Every thread may use them; before `register` they count nothing."""
 
-    def __init__(self, facts: Callable[[], Sequence[Facts]]) -> None:
+    def __init__(self, facts: Callable[[], Sequence[Facts]], replication: Replication | None) -> None:
         """`facts` returns those of each shard, without waiting."""
-        self._facts = facts
+        self._facts, self._replication = facts, replication
         self._registered = threading.Event()
 
     def register(self, metrics: Metrics) -> None:
@@ -42,6 +45,9 @@ class OwnMetrics:
         self._upserts = counter("convoy_ann_upserts", "Records that were inserted or replaced.")
         self._deletes = counter("convoy_ann_deletes", "Records that were deleted.")
         registry.register(_FactsCollector(values, self._facts))
+        registry.register(_KernelCollector(values))
+        if self._replication is not None:
+            registry.register(_ReplicationCollector(values, self._replication))
         self._registered.set()
 
     def searched(self, queries: int, scanned: int, seconds: float) -> None:
@@ -101,3 +107,47 @@ class _FactsCollector(Collector):
         found = GaugeMetricFamily(name, text, labels=LABELS)
         found.add_metric(self._values, value)
         return found
+
+
+class _KernelCollector(Collector):
+    """The metrics of the scan's kernel."""
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self._values = list(values)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        yield from selected(self._values, KERNEL.name)
+
+
+class _ReplicationCollector(Collector):
+    """The metrics of the replication, which are read at each scrape."""
+
+    def __init__(self, values: Sequence[str], replication: Replication) -> None:
+        self._values, self._replication = list(values), replication
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        facts = self._replication.facts()
+        if facts is None:
+            return
+        gauges = {
+            "peers": ("Other replicas that were reported.", facts.peers),
+            "caught_up": ("1 if this replica has caught up with its peers.", int(facts.caught_up)),
+            "unacknowledged": ("Operations that wait for their copies.", facts.unacknowledged),
+            "retained_bytes": ("Bytes of the operations that are kept for peers.", facts.retained_bytes),
+            "lag_operations": ("Operations that the slowest peer is not known to have.", facts.lag),
+        }
+        for name, (text, value) in gauges.items():
+            gauge = GaugeMetricFamily(f"convoy_ann_replication_{name}", text, labels=LABELS)
+            gauge.add_metric(self._values, value)
+            yield gauge
+        counters = {
+            "sent_operations": ("Operations that were sent to peers.", facts.sent),
+            "applied_operations": ("Operations of peers that were applied.", facts.applied),
+            "states": ("States of peers that were requested to catch up.", facts.states),
+        }
+        for name, (text, value) in counters.items():
+            counter = CounterMetricFamily(f"convoy_ann_replication_{name}", text, labels=LABELS)
+            counter.add_metric(self._values, value)
+            yield counter

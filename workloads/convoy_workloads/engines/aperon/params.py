@@ -61,6 +61,14 @@ class Params(BaseModel):
     """
     fsync_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
     """Longest time until a write is on the disk, with `fsync: interval`."""
+    copies: Annotated[int, Field(ge=0, le=8)] | None = None
+    """Number of other replicas that must have a write in memory before it is acknowledged: null for one, if
+    there are others that have caught up; 0 for the log of its replica alone.
+    """
+    read_only: bool = False
+    """Serve the snapshot in spec.model as it is, and refuse writes. Another snapshot in spec.model then
+    replaces the index. Without this, spec.model is only the start of an index that takes writes.
+    """
     max_records: Annotated[int, Field(ge=0, le=2**40)] = 0
     """Maximum number of records in a replica; 0 for no limit. Further writes get status 507."""
     memory_mib: Annotated[int, Field(ge=0, le=2**24)] = 0

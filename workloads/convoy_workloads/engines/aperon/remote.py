@@ -72,6 +72,7 @@ def perform(shard: Shard, message: bytes) -> bytes:
             return pack(None, data=shard.exports.next(*arguments))
         methods: Mapping[str, Callable[..., Any]] = {
             "chosen": shard.chosen,
+            "present": shard.present,
             "count": shard.count,
             "sync": shard.sync,
             "facts": shard.facts,

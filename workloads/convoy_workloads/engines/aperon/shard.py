@@ -13,7 +13,7 @@ from convoy_workloads.engines.aperon.exports import Exports
 from convoy_workloads.engines.aperon.filters import parse_filter
 from convoy_workloads.engines.aperon.ids import Id
 from convoy_workloads.engines.aperon.index import VectorIndex
-from convoy_workloads.engines.aperon.operations import Delete, Operation
+from convoy_workloads.engines.aperon.operations import Delete, Operation, Replicated
 from convoy_workloads.engines.aperon.recall import RecallEstimate, RecallMonitor
 from convoy_workloads.engines.aperon.searching import SearchResult
 from convoy_workloads.engines.aperon.settings import SearchSettings
@@ -65,6 +65,11 @@ class Shard:
         found = self.index.fetch(ids)
         return [None if one is None else Stored(one.id, one.vector, one.record) for one in found]
 
+    def present(self, ids: Sequence[Id]) -> int:
+        """Return the number of records with these ids."""
+        sources = self.index.snapshot().state.sources
+        return sum(int((one.find_live(ids) >= 0).sum()) for one in sources)
+
     def chosen(self, where: Mapping[str, Any]) -> list[Id]:
         """Return the ids of the records that fulfil a filter."""
         state, found = self.index.snapshot().state, list[Id]()
@@ -86,6 +91,8 @@ class Shard:
 
     def write(self, operation: Operation) -> int:
         """Log and apply an operation. Return the number of changed records. `sync` makes it durable."""
+        if isinstance(operation, Replicated):
+            return self.index.replicate(operation).changed
         if isinstance(operation, Delete):
             return self.index.delete(operation.ids).changed
         return self.index.upsert(operation.ids, operation.vectors, operation.records).changed

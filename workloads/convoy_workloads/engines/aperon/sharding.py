@@ -11,7 +11,7 @@ import numpy as np
 
 from convoy_workloads.engines.aperon.commands import Hits
 from convoy_workloads.engines.aperon.ids import Id, sort_value
-from convoy_workloads.engines.aperon.operations import Delete, Operation, Upsert
+from convoy_workloads.engines.aperon.operations import Delete, Operation, Replicated, Upsert
 
 
 def owner(one: Id, world: int) -> int:
@@ -26,13 +26,20 @@ def split(operation: Operation, world: int) -> dict[int, Operation]:
     """Return the part of an operation for each rank that has one."""
     if world == 1:
         return {0: operation}
+    if isinstance(operation, Replicated):
+        upserts, deletes = split(operation.upsert, world), split(operation.delete, world)
+        empty = Upsert([], operation.upsert.vectors[:0])
+        return {
+            rank: Replicated(upserts.get(rank, empty), deletes.get(rank, Delete([])))  # type: ignore[arg-type]
+            for rank in sorted({*upserts, *deletes})
+        }
     rows: dict[int, list[int]] = {}
     for at, one in enumerate(operation.ids):
         rows.setdefault(owner(one, world), []).append(at)
     return {rank: _part(operation, own) for rank, own in rows.items()}
 
 
-def _part(operation: Operation, rows: Sequence[int]) -> Operation:
+def _part(operation: Upsert | Delete, rows: Sequence[int]) -> Operation:
     ids = [operation.ids[at] for at in rows]
     if isinstance(operation, Delete):
         return Delete(ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -35,6 +35,10 @@ class Upkeep:
 
     settings: IndexSettings
     options: Options
+    before_publish: Callable[[], None]
+    """Called in the thread that flushes, without a lock, before records of the log become obsolete because a
+    segment has them.
+    """
     _lock: threading.RLock
     _upkeep_lock: threading.Lock
     _storage: Storage
@@ -106,6 +110,7 @@ class Upkeep:
                 path = self._folder.next_segment()
             rows = _rows_of(pending, [one.live_rows for one in pending])
             made = write_segment(self._storage, path, self.settings, rows) if rows.ids else None
+            self.before_publish()
             with self._lock:
                 self._check_open()
                 state = self._state
@@ -167,7 +172,8 @@ class Upkeep:
         """Make a copy of the index in an empty folder of the same file system, without copying rows. Return
         the number of its last operation. The copy is complete even if the index changes or is deleted.
         """
-        with self._upkeep_lock, self._lock:
+        # Files are deleted only with the lock, so this needs to wait for no upkeep.
+        with self._lock:
             self._check_open()
             self._log.rotate()
             self._folder.fork(target)

@@ -24,8 +24,9 @@ class UpkeepThread:
     """The thread of one shard."""
 
     def __init__(self, shard: Shard, params: Params, before_flush: Callable[[], None] = lambda: None) -> None:
-        """`before_flush` is called in the thread before records in memory become a segment."""
-        self._shard, self._params, self._before_flush = shard, params, before_flush
+        """`before_flush` is called in the thread before a segment replaces records of the log."""
+        self._shard, self._params = shard, params
+        shard.index.before_publish = before_flush
         self._stopping = threading.Event()
         self._synced = time.monotonic()
         self._tuned = (0, 0)
@@ -59,8 +60,6 @@ class UpkeepThread:
         if self._params.fsync == "interval" and time.monotonic() - self._synced >= seconds:
             index.sync()
             self._synced = time.monotonic()
-        if index.due() == "flush":
-            self._before_flush()
         return index.maintain() is not None or self._shard.monitor.measure() or self._tune()
 
     def _tune(self) -> bool:

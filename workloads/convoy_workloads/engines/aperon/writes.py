@@ -1,17 +1,16 @@
-"""The way of a write from a request to the index. This is the one place where operations are appended."""
+"""The way of a write from a request to the index, and the limits of a replica."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from convoy_workloads.engines.aperon.ensemble import Ensemble
 from convoy_workloads.engines.aperon.ids import Id
-from convoy_workloads.engines.aperon.operations import Delete, Upsert
+from convoy_workloads.engines.aperon.operations import Upsert
 from convoy_workloads.engines.aperon.own_metrics import OwnMetrics
 from convoy_workloads.engines.aperon.params import Params
-from convoy_workloads.engines.aperon.writer import Writer, WriteRefused
+from convoy_workloads.engines.aperon.writer import WriteRefused
 
 ONE_DELETE = 10_000
 """Most ids of an operation that deletes what a filter finds."""
@@ -31,41 +30,6 @@ class Writes(Protocol):
     async def delete_where(self, where: Mapping[str, Any]) -> int:
         """Delete the records that fulfil a filter. Return their number."""
         ...
-
-
-class DirectWrites:
-    """Writes to this replica alone."""
-
-    def __init__(self, ensemble: Ensemble, writer: Writer, room: Callable[[Upsert], None]) -> None:
-        """`room` raises WriteRefused if records do not fit."""
-        self._ensemble, self._writer, self._room = ensemble, writer, room
-
-    async def upsert(self, rows: Upsert) -> int:
-        """Insert or replace records: all or none. Return their number."""
-
-        def write() -> int:
-            self._room(rows)
-            return self._ensemble.write(rows)
-
-        return int(await self._done(write))
-
-    async def delete(self, ids: list[Id]) -> int:
-        """Delete records. Return the number of those that were there."""
-        return int(await self._done(lambda: self._ensemble.write(Delete(ids))))
-
-    async def delete_where(self, where: Mapping[str, Any]) -> int:
-        """Delete the records that fulfil a filter. Return their number."""
-
-        def write() -> int:
-            ids = self._ensemble.chosen(where)
-            parts = (ids[at : at + ONE_DELETE] for at in range(0, len(ids), ONE_DELETE))
-            return sum(self._ensemble.write(Delete(part)) for part in parts)
-
-        return int(await self._done(write))
-
-    async def _done(self, function: Callable[[], int]) -> int:
-        # A client that leaves does not undo a write that waits.
-        return await asyncio.shield(self._writer.submit(function))
 
 
 def room_in(ensemble: Ensemble, params: Params) -> Callable[[Upsert], None]:

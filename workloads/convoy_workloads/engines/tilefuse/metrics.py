@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from convoy_workloads.engines.tilefuse.packed_linear import Counters
-from convoy_workloads.kernels import dispatch
+from convoy_workloads.serving.kernel_metrics import selected
 from convoy_workloads.serving.metrics import LABELS
 
 
@@ -23,23 +23,7 @@ class KernelCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics."""
-        info = GaugeMetricFamily(
-            "convoy_kernel_info",
-            "1 for the instruction set that a kernel uses; `twin` is numpy.",
-            labels=(*LABELS, "kernel", "instruction_set"),
-        )
-        fallback = CounterMetricFamily(
-            "convoy_kernel_fallback",
-            "Instruction sets that a kernel does not use by reason: cpu (the processor lacks it), off, "
-            "library (it cannot be loaded or built) or differs (its results are wrong).",
-            labels=(*LABELS, "kernel", "reason"),
-        )
-        for one in dispatch.selections():
-            if one.kernel == self._kernel:
-                info.add_metric([*self._values, one.kernel, one.instruction_set], 1)
-                reasons = [rejection.reason for rejection in one.rejected.values()]
-                for reason in sorted(set(reasons)):
-                    fallback.add_metric([*self._values, one.kernel, reason], reasons.count(reason))
+        yield from selected(self._values, self._kernel)
         seconds = CounterMetricFamily(
             "convoy_kernel_seconds",
             "Seconds of products by kernel and shape of the weights (outputs x inputs).",
@@ -53,4 +37,4 @@ class KernelCollector(Collector):
             labels=(*LABELS, "kernel"),
         )
         read.add_metric([*self._values, self._kernel], self._counters.bytes)
-        yield from (info, fallback, seconds, read)
+        yield from (seconds, read)

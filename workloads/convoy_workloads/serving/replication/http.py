@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 from starlette.requests import Request
@@ -35,7 +35,6 @@ from convoy_workloads.serving.replication.messages import (
     decode,
     encode,
 )
-from convoy_workloads.serving.replication.replicator import Replicator
 from convoy_workloads.serving.replication.transport import Unreachable
 
 PATH = "/replication"
@@ -50,6 +49,24 @@ CONCURRENT = 32
 """Maximum number of requests of peers that are read at a time. Their bodies need memory."""
 _PART = 1 << 18
 M = TypeVar("M", Confirm, Supply)
+
+
+class Responder(Protocol):
+    """The part of a replicator that responds to peers. An engine may have one of its own, which responds
+    before there is a replicator. The methods may raise RequestError.
+    """
+
+    def on_push(self, message: Push) -> Confirm | Busy:
+        """Respond to a push."""
+        ...
+
+    def on_pull(self, message: Pull) -> Supply:
+        """Respond to a pull."""
+        ...
+
+    def on_state(self, message: Pull) -> AsyncIterator[Message]:
+        """Respond to the request for a state."""
+        ...
 
 
 class HttpTransport:
@@ -141,7 +158,7 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def routes(replicator: Replicator, guard: Guard) -> Sequence[BaseRoute]:
+def routes(responder: Responder, guard: Guard) -> Sequence[BaseRoute]:
     """Return the routes by which peers reach a replica. An engine adds them to its own (`OwnRoutes`)."""
     slots = asyncio.Semaphore(CONCURRENT)
 
@@ -157,13 +174,13 @@ def routes(replicator: Replicator, guard: Guard) -> Sequence[BaseRoute]:
         return Route(f"{PATH}/{name}", endpoint, methods=["POST"])
 
     async def push(request: Request) -> Response:
-        return _one(replicator.on_push(await _message(request, Push)))
+        return _one(responder.on_push(await _message(request, Push)))
 
     async def pull(request: Request) -> Response:
-        return _one(replicator.on_pull(await _message(request, Pull)))
+        return _one(responder.on_pull(await _message(request, Pull)))
 
     async def state(request: Request) -> Response:
-        found = replicator.on_state(await _message(request, Pull))
+        found = responder.on_state(await _message(request, Pull))
         return StreamingResponse((encode(one) async for one in found), media_type=KIND)
 
     return [route("push", push), route("pull", pull), route("state", state)]
