@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,5 +54,8 @@ def saved_by_a_local_run(generation: Path) -> dict[str, torch.Tensor]:
         for name, one in reader.read_metadata().state_dict_metadata.items()
         if isinstance(one, TensorStorageMetadata)
     }
-    state_dict_loader.load(state, storage_reader=reader, no_dist=True)
+    with warnings.catch_warnings():
+        # torch warns that only one process loads, which is intended here.
+        warnings.simplefilter("ignore")
+        state_dict_loader.load(state, storage_reader=reader, no_dist=True)
     return state

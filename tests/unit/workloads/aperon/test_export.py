@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from pathlib import Path
 from typing import Any
@@ -164,6 +163,5 @@ async def test_an_export_that_fails_has_no_end_and_keeps_no_files(
                     parts += part
         with pytest.raises(ExportError, match="before its last frame"):
             read(bytes(parts))
-        while shard.exports._cursors:  # noqa: ASYNC110 - another thread closes the export
-            await asyncio.sleep(0.005)
+        await rank.until(lambda: not shard.exports._cursors)
         assert await rank.call("count", {}) == {"count": 30}

@@ -67,10 +67,11 @@ class IndexState:
         their bytes.
         """
         files = index_files(folder)
-        listed = {one.name: {"bytes": one.stat().st_size, "sha256": _digest(one)} for one in files}
+        sizes = {one.name: one.stat().st_size for one in files}
+        listed = {one.name: {"bytes": sizes[one.name], "sha256": _digest(one)} for one in files}
         self._contents = json.dumps({"format": FORMAT, "files": listed}).encode()
         self._files = files
-        return sum(one["bytes"] for one in listed.values())
+        return sum(sizes.values())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the files as tensors that are mapped from the disk. It is empty before `show`."""
