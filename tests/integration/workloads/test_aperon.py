@@ -31,9 +31,11 @@ def post(port: int, name: str, body: Any) -> Any:
         return json.load(response)
 
 
-def job(folder: Path, group: int = 1) -> dict[str, Any]:
-    body = manifest(free_port(), group=group)
-    params = {**ENGINE.small, "state": str(folder / "state"), "kernel": "twin", "flush_rows": 64}
+def job(folder: Path, group: int = 1, replicas: int = 1) -> dict[str, Any]:
+    """Return a job. Each of several replicas has a folder of its own, which ends with the process."""
+    body = manifest(free_port(), group=group, replicas=replicas)
+    state = str(folder / "state") if replicas == 1 else ""
+    params = {**ENGINE.small, "state": state, "kernel": "twin", "flush_rows": 64}
     body["spec"]["roles"][0]["engine"] = {"name": "aperon", "params": params}
     return body
 
@@ -83,6 +85,81 @@ def test_a_kill_in_the_middle_of_writes_loses_nothing_acknowledged(tmp_path: Pat
         assert sum(one is not None for one in gone) <= len(clients)
         nearest = post(port, "search", {"query": acknowledged[certain[0]], "k": 1, "exact": True})
         assert nearest["results"][0]["id"] == certain[0]
+
+
+class Client:
+    """Writes records at one replica, one by one, and deletes every fifth of them."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.present: dict[str, list[float]] = {}
+        self.deleted: set[str] = set()
+        self.ended = threading.Event()
+        self._port, self._number = port, number
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        rng = np.random.default_rng(self._number)
+        for number in range(100_000):
+            if self.ended.is_set():
+                return
+            id_ = f"{self._number}-{number}"
+            vector = rng.standard_normal(DIMENSION).astype(np.float32).tolist()
+            if not self._send("upsert", {"ids": [id_], "vectors": [vector]}):
+                self.ended.wait(0.05)
+            elif number % 5 < 4:
+                self.present[id_] = vector
+            elif self._send("delete", {"ids": [id_]}):
+                self.deleted.add(id_)
+
+    def _send(self, name: str, body: Any) -> bool:
+        try:
+            post(self._port, name, body)
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+    def has_lost(self, port: int) -> list[str]:
+        """Return the ids of the records that a replica does not have as they were acknowledged."""
+        certain = sorted(self.present)
+        found = post(port, "get", {"ids": certain, "include_vectors": True})["records"]
+        lost = [
+            id_
+            for id_, one in zip(certain, found, strict=True)
+            if one is None or not np.array_equal(np.float32(one["vector"]), np.float32(self.present[id_]))
+        ]
+        gone = sorted(self.deleted)
+        records = post(port, "get", {"ids": gone})["records"] if gone else []
+        return lost + [id_ for id_, one in zip(gone, records, strict=True) if one is not None]
+
+
+@pytest.mark.timeout(300)
+def test_a_replica_that_ends_without_its_disk_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    with running(tmp_path, job(tmp_path, replicas=2)) as run:
+        ports = [run.port, run.port + 1]
+        for replica in range(2):
+            run.ready(replica)
+        clients = [Client(port, number) for number, port in enumerate(ports * 2)]
+
+        def all_have(least: int) -> bool:
+            return all(len(one.present) >= least for one in clients)
+
+        try:
+            run.until(lambda: all_have(30))
+            os.kill(run.rank_pid(), signal.SIGKILL)
+            run.ready(times=2)
+            more = 30 + max(len(one.present) for one in clients)
+            run.until(lambda: all_have(more))
+        finally:
+            for one in clients:
+                one.ended.set()
+            for one in clients:
+                one.thread.join(SECONDS)
+        run.until(lambda: len({post(port, "count", {})["count"] for port in ports}) == 1)
+        for port in ports:
+            for one in clients:
+                assert not one.has_lost(port)
+        assert run.end() == 0
 
 
 @pytest.mark.timeout(240)

@@ -20,24 +20,32 @@ from tests.unit.workloads.aperon.index_replicas import (
     SETTINGS,
     IndexJob,
     IndexNode,
+    Writer,
     failure,
     in_virtual_time,
     random_index_job,
 )
 from tests.unit.workloads.aperon.served import VECTORS, params, rows, served
+from tests.unit.workloads.aperon.test_parts import Linked
 
-from convoy_workloads.engines.aperon import folder_stream, operations, replica_records
-from convoy_workloads.engines.aperon.errors import CorruptFile, InvalidInput
+from convoy_workloads.engines.aperon import folder_stream, operations, replica_records, replicated_writes
+from convoy_workloads.engines.aperon.ensemble import Ensemble
+from convoy_workloads.engines.aperon.errors import CorruptFile, InvalidInput, NoSpace
 from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.knowledge import FILE, Knowledge
 from convoy_workloads.engines.aperon.operations import Replicated
+from convoy_workloads.engines.aperon.params import Params
 from convoy_workloads.engines.aperon.replica_records import batch, key_of, operations_of, payload_of
-from convoy_workloads.engines.aperon.replica_store import INCOMPLETE
+from convoy_workloads.engines.aperon.replica_store import INCOMPLETE, Index, ReplicaStore
+from convoy_workloads.engines.aperon.replication import Replication
+from convoy_workloads.engines.aperon.shard import Shard
 from convoy_workloads.engines.aperon.sharding import split
 from convoy_workloads.engines.aperon.storage import Storage
 from convoy_workloads.serving.replication.operation import Operation, Stamp
 from convoy_workloads.serving.replication.settings import Settings
 
+SECONDS = 30.0
+"""Time limit of each wait."""
 ORIGINS = (b"a" * 16, b"b" * 16)
 
 
@@ -266,6 +274,40 @@ def test_of_two_operations_the_later_one_wins_whichever_is_applied_first(
     in_virtual_time(scenario())
 
 
+def test_a_group_keeps_what_it_knows_with_each_write_and_sends_records_one_by_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        job = quiet(tmp_path)
+        shards = [
+            Shard(VectorIndex.create(tmp_path / str(rank), SETTINGS, options=OPTIONS), 0, 1)
+            for rank in range(2)
+        ]
+        ensemble, writer = Ensemble(shards[0], [Linked(shards[1])]), Writer(job)
+        storage = Storage(durable=False)
+        store = ReplicaStore(tmp_path / "0", lambda: pytest.fail("opened"), durable=False)
+        store.attach(Index(ensemble, writer, Knowledge(tmp_path / "0", storage)))  # type: ignore[arg-type]
+        names = [f"k{at}" for at in range(1, 10)]
+        ours = [op(name, at + 1) for at, name in enumerate(names)]
+        theirs = Operation(Stamp(20, ORIGINS[1], 1), b"other", op("other", 20).payload)
+        for batch_of in (ours[:5], ours[5:]):
+            await store.log(batch_of)
+            store.apply(store.known.merge(batch_of))
+            store.apply(store.known.merge([theirs]))
+            writer.run()
+        assert all(one.index.ids() for one in shards)
+        assert store.snapshot() is None
+        keys = [one.key for one in (*ours, theirs)]
+        reading = asyncio.ensure_future(store.payloads([*keys, b"nobody"]))
+        await until(reading.done)
+        assert await reading == [*(one.payload for one in (*ours, theirs)), None]
+        # The operation of the peer was applied before the second batch was logged.
+        again = Index(ensemble, writer, Knowledge(tmp_path / "0", storage))  # type: ignore[arg-type]
+        found = Replication(Params(), {}).recover(again, tmp_path / "0")
+        assert found.vector == {ORIGINS[0]: 9, ORIGINS[1]: 1}
+        assert found.stamps() == {one.key: one.stamp for one in (*ours, theirs)}
+
+    in_virtual_time(scenario())
+
+
 @contextlib.asynccontextmanager
 async def pair(folder: Path, *others: Any, **more: Any) -> AsyncIterator[list[Any]]:
     """Yield engines that are peers, without waiting for them."""
@@ -309,16 +351,19 @@ async def test_writes_at_one_replica_reach_the_other(tmp_path: Path, monkeypatch
         other.process.leave()
         assert await other.ended() == 0
         one.engine.set_peers(f"127.0.0.1:{one.port}", ["127.0.0.1:1"])
+        replicator = one.engine._replication._replicator
+        replicator.settings = replace(replicator.settings, ack_seconds=0.01)
         status, found, headers = await one.post("/v1/vectors/upsert", rows(0, 1))
         assert (status, headers["retry-after"]) == (503, "1")
         assert found["error"]["code"] == "not_replicated" and "other replicas" in found["error"]["message"]
         one.engine.set_peers(f"127.0.0.1:{one.port}", [])
+        replicator.settings = replace(replicator.settings, ack_seconds=SECONDS)
         assert await one.call("upsert", rows(0, 1)) == {"upserted": 1}
 
 
 def _quick(init: Any) -> Any:
     def made(self: Any, *positional: Any, **more: Any) -> None:
-        quick = {"sync_seconds": 0.05, "ack_seconds": 0.3, "contact_seconds": 0.05}
+        quick = {"sync_seconds": 0.05, "ack_seconds": SECONDS}
         init(self, *positional, **{**more, **quick})
 
     return made
@@ -343,6 +388,25 @@ async def test_a_replica_that_only_reads_serves_its_snapshot_and_refuses_writes(
                 assert (status, field) == (403, "read_only") and "params.read_only" in message
             assert (await rank.post("/replication/pull", b""))[0] == 404
     assert len(list((tmp_path / "state").iterdir())) == 1
+
+
+async def test_a_full_disk_refuses_writes_and_the_replica_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicated_writes, "FULL_SECONDS", 0)
+    async with served(tmp_path, params(tmp_path / "state")) as rank:
+        await rank.call("upsert", rows(0, 3))
+        log = rank.engine.parts.shard.index._log
+
+        def full(*_: Any) -> None:
+            raise NoSpace(Path("log"))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "append", full)
+            status, _, message = await rank.refused("upsert", rows(3, 6))
+            assert status == 507 and "no space" in message
+        assert await rank.call("count", {}) == {"count": 3}
+        assert await rank.call("upsert", rows(3, 6)) == {"upserted": 3}
 
 
 async def test_an_index_that_has_not_arrived_completely_is_not_used(tmp_path: Path) -> None:

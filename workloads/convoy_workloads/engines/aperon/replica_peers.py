@@ -99,7 +99,7 @@ class IndexReplicator(Replicator):
 
     def on_push(self, message: Push) -> Confirm | Busy:
         """Respond to a push. Raises RequestError if an operation does not fit the index."""
-        if message.operations and self._index.full:
+        if message.operations and (self._index.full or self._index.holds_much):
             return Busy()
         try:
             self._index.check(message.operations)
@@ -118,8 +118,11 @@ class IndexReplicator(Replicator):
         return super().on_state(message) if self._index.attached else _busy()
 
     def supplied(self, peer: Peer, message: Supply) -> None:
-        """Add the operations of a response, unless the writer is behind: then they come again."""
-        super().supplied(peer, replace(message, operations=()) if self._index.full else message)
+        """Add the operations of a response, unless the writer is behind: then they come again. Those that
+        this replica needs to catch up are held in any case.
+        """
+        behind = self._index.full or (self.caught_up.is_set() and self._index.holds_much)
+        super().supplied(peer, replace(message, operations=()) if behind else message)
 
 
 async def _busy() -> AsyncIterator[Message]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from convoy_workloads.engines.aperon.errors import AperonError
 from convoy_workloads.engines.aperon.manifest import manifest_files
-from convoy_workloads.engines.aperon.opening import Opened, Renew
+from convoy_workloads.engines.aperon.opening import Opened, Renew, renewing
 from convoy_workloads.engines.aperon.parts import Parts
 from convoy_workloads.engines.aperon.replica_store import INCOMPLETE, ReplicaStore
 from convoy_workloads.engines.aperon.replication import Replication
@@ -37,7 +37,8 @@ def open_replica(
     if grouped or manifest_files(folder):
         parts = make(open_index(renew), renew)
         try:
-            log = replication.recover(parts.index, folder)
+            index = parts.index
+            log = renewing(renew, lambda: replication.recover(index, folder))
         except (AperonError, OSError) as error:
             parts.close()
             raise ModelError(f"the index cannot be opened: {error}") from error
@@ -52,7 +53,8 @@ def open_replica(
     replication.start(store, log, renew)
     if parts is None:
         parts = make(store.restored or open_index(renew), renew)
-        replication.attach(parts.index)
+        fresh = parts.index
+        renewing(renew, lambda: replication.attach(fresh))
     return parts
 
 

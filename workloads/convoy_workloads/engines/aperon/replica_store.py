@@ -80,7 +80,7 @@ class _Pending:
             self.size += sum(one.size for one in operations)
             return True
 
-    def take(self) -> list[Operation]:
+    def drain(self) -> list[Operation]:
         """Return the operations. No further ones are added."""
         with self._lock:
             found, self._operations = self._operations or [], None
@@ -101,6 +101,7 @@ class ReplicaStore:
         self._folder, self._open_index, self._durable = folder, open_index, durable
         self._index: Index | None = None
         self._held: list[Operation] = []
+        self._held_bytes = 0
         self._pending: _Pending | None = None
         self._waiting: dict[asyncio.Future[None], _Pending] = {}
         self._whole = True
@@ -119,7 +120,7 @@ class ReplicaStore:
     def attach(self, index: Index) -> None:
         """Use an index. What was held is applied to it."""
         self._index = index
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         if held:
             self._queue(index, held)
 
@@ -132,6 +133,11 @@ class ReplicaStore:
     def full(self) -> bool:
         """Return True if the writer is behind, so that no further operations of peers are accepted."""
         return sum(one.size for one in self._waiting.values()) >= PENDING_BYTES
+
+    @property
+    def holds_much(self) -> bool:
+        """Return True if as many operations as that wait for the index."""
+        return self._held_bytes >= PENDING_BYTES
 
     async def room(self) -> None:
         """Wait until the writer is not behind."""
@@ -172,6 +178,7 @@ class ReplicaStore:
         self.applied += len(chosen)
         if self._index is None:
             self._held += chosen
+            self._held_bytes += sum(one.size for one in chosen)
         else:
             self._queue(self._index, chosen)
 
@@ -268,7 +275,7 @@ class ReplicaStore:
         if self._pending is not None and self._pending.add(operations):
             return
         pending = self._pending = _Pending(operations)
-        done = index.writer.submit(lambda: _apply(index, pending.take()), bounded=False)
+        done = index.writer.submit(lambda: _apply(index, pending.drain()), bounded=False)
         self._waiting[done] = pending
         done.add_done_callback(self._finished)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -11,7 +12,7 @@ from convoy_workloads.engines.aperon.errors import InvalidInput
 from convoy_workloads.engines.aperon.ids import Id
 from convoy_workloads.engines.aperon.operations import Upsert
 from convoy_workloads.engines.aperon.replica_records import key_of, payload_of
-from convoy_workloads.engines.aperon.writer import Writer
+from convoy_workloads.engines.aperon.writer import Writer, WriteRefused
 from convoy_workloads.engines.aperon.writes import ONE_DELETE
 from convoy_workloads.serving.errors import RequestError
 from convoy_workloads.serving.front import RETRY_SECONDS
@@ -21,6 +22,8 @@ from convoy_workloads.serving.replication.settings import LogFailed, NotAppended
 
 Append = Callable[[Sequence[Entry]], Awaitable[None]]
 T = TypeVar("T")
+FULL_SECONDS = 1.0
+"""Seconds for which writes are refused after the disk had no space. Each that is tried costs an origin."""
 
 
 class ReplicatedWrites:
@@ -33,6 +36,8 @@ class ReplicatedWrites:
         replicator.
         """
         self._ensemble, self._writer, self._room, self._append = ensemble, writer, room, append
+        self._full = (-FULL_SECONDS, "")
+        """Time and message of the last write for which the disk had no space."""
         self._deleting: set[Id] = set()
         """Ids that are being deleted. Each is counted once."""
 
@@ -76,9 +81,15 @@ class ReplicatedWrites:
         return found
 
     async def _appended(self, entries: Sequence[Entry]) -> None:
+        at, problem = self._full
+        if time.monotonic() < at + FULL_SECONDS:
+            raise WriteRefused(problem)
         try:
             await self._append(entries)
         except NotAppended as error:
+            if isinstance(error.__cause__, WriteRefused):
+                self._full = time.monotonic(), str(error.__cause__)
+                raise WriteRefused(str(error.__cause__)) from error
             raise _refusal(error) from error
 
 

@@ -325,7 +325,9 @@ class Replicator:
             self._origins.append(self._origin)
             log_line(f"operations not logged: {type(error).__name__}: {error}")
             for one in batch:
-                self._finish(one, LogFailed(f"the log of this replica has failed: {error}"))
+                failed = LogFailed(f"the log of this replica has failed: {error}")
+                failed.__cause__ = error
+                self._finish(one, failed)
             return
         self.apply(self.log.merge(operations))
         self._waiting.extend(batch)
