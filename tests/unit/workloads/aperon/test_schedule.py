@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cases import cases
 
-from convoy_workloads.engines.aperon import random_schedule
+from convoy_workloads.engines.aperon import log, random_schedule
+from convoy_workloads.engines.aperon.errors import CorruptFile
 from convoy_workloads.engines.aperon.random_schedule import Mismatch, Schedule
 from convoy_workloads.engines.aperon.state import SegmentView
 
@@ -33,3 +34,13 @@ def test_the_schedule_notices_operations_that_are_not_synced(
     monkeypatch.setattr(random_schedule._FaultyAppendFile, "sync", lambda file: None)
     with pytest.raises(Mismatch, match="acknowledged"):
         Schedule(tmp_path, seed=0).run(600)
+
+
+def test_the_schedule_notices_a_lost_page_that_is_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole records may follow a lost page of what was not synced."""
+    encode = log.encode_record
+    monkeypatch.setattr(log, "encode_record", lambda number, data, synced: encode(number, data, number - 1))
+    with pytest.raises(CorruptFile, match="is damaged, and was on the disk"):
+        Schedule(tmp_path, seed=0).run(3000)

@@ -4,7 +4,8 @@
 
 Every search is checked: no result was deleted, each distance is that of the record's last vector, and exact
 searches return what the dict says. A crash happens inside a file operation: a part of the data is written,
-and what was not synced may be lost. The next open must have every acknowledged operation.
+and of what was not synced, the end or any page may be lost. The next open must have every acknowledged
+operation, and of those after the last sync the first ones.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,10 +36,14 @@ from convoy_workloads.kernels.hntl_arrays import Floats
 DIMENSION = 8
 _IDS = 250
 _OPTIONS = Options(flush_rows=40, most_segments=3, exact_rows=6)
+_TOGETHER = replace(_OPTIONS, fsync="interval", fsync_seconds=3600)
+"""Options with which operations are acknowledged together, at the next sync."""
+_LARGEST_PAGE = 500
+"""Most bytes of a page. Records have about 200."""
 _SETTINGS = IndexSettings(DIMENSION, fields={"group": "integer"}, grains=3, dims=4)
 _WEIGHTS = {
     "upsert": 30, "delete": 15, "delete_where": 1, "search": 30, "exact": 4, "filtered": 6, "fetch": 4,
-    "maintain": 7, "compact": 0.4, "crash": 2, "reopen": 0.4, "damage": 0.2, "fork": 0.1,
+    "sync": 6, "maintain": 7, "compact": 0.4, "crash": 2, "reopen": 0.4, "damage": 0.2, "fork": 0.1,
 }  # fmt: skip
 
 
@@ -66,9 +72,9 @@ class FaultyStorage(Storage):
         return self.left == 0
 
     def die(self) -> NoReturn:
-        """Raise Crash. A log may lose what was not synced, from any byte on."""
+        """Raise Crash. A log may lose what was not synced: from any byte on, or any page."""
         for one in self.logs:
-            one.truncate(int(self.rng.integers(one.synced, one.size() + 1)))
+            one.lose_end() if self.rng.integers(2) else one.lose_page()
         raise Crash
 
     def write(self, path: Path, chunks: Iterable[bytes | memoryview]) -> None:
@@ -104,7 +110,23 @@ class _FaultyAppendFile(AppendFile):
     def __init__(self, path: Path, storage: FaultyStorage) -> None:
         super().__init__(path)
         self._storage = storage
-        self.synced = self.size()
+        self._synced = 0
+        """Bytes that survive a power failure. Of a file that a process has found, that is not known."""
+
+    def lose_end(self) -> None:
+        """Cut the file anywhere behind what was synced."""
+        self.truncate(int(self._storage.rng.integers(self._synced, self.size() + 1)))
+
+    def lose_page(self) -> None:
+        """Replace a range behind what was synced by zeros or by other bytes."""
+        rng, size = self._storage.rng, self.size()
+        if size == self._synced:
+            return
+        start = int(rng.integers(self._synced, size))
+        length = min(int(rng.integers(1, _LARGEST_PAGE)), size - start)
+        with self.path.open("r+b") as file:
+            file.seek(start)
+            file.write(bytes(length) if rng.integers(2) else rng.bytes(length))
 
     def append(self, data: bytes) -> None:
         if self._storage.dies():
@@ -115,7 +137,7 @@ class _FaultyAppendFile(AppendFile):
     def sync(self) -> None:
         if self._storage.dies():
             self._storage.die()
-        self.synced = self.size()
+        self._synced = self.size()
 
     def close(self) -> None:
         self._storage.logs.discard(self)
@@ -129,7 +151,10 @@ class Schedule:
         self._folder = folder
         self._rng = np.random.default_rng(seed)
         self._storage = FaultyStorage(self._rng)
+        self._options = _OPTIONS
         self._expected: dict[str, tuple[Floats, Record]] = {}
+        self._states = [self._expected]
+        """The dict after the last acknowledged operation, and after each one since."""
         self._damaged: set[Path] = set()
         self.counts: Counter[str] = Counter()
         self.results = 0
@@ -179,21 +204,33 @@ class Schedule:
 
     def _perform(self, change: Callable[[], object], after: dict[str, tuple[Floats, Record]]) -> None:
         """Change the index. After a crash, the dict follows the log."""
-        before = self._index.sequence
+        acknowledged = self._acknowledged
+        self._states.append(after)
         try:
             change()
         except Crash:
-            self._recover()
-            self._check_sequence(before, before + 1)
-            if self._index.sequence == before:
-                return
-        self._expected = after
+            self._recover(acknowledged)
+        else:
+            self._expected = after
+            if self._options.fsync == "always":
+                self._acknowledge()
 
-    def _check_sequence(self, first: int, last: int) -> None:
-        if not first <= self._index.sequence <= last:
-            raise Mismatch(
-                f"operation {first} was acknowledged, {self._index.sequence} is the last one there"
-            )
+    @property
+    def _acknowledged(self) -> int:
+        """Return the number of the last acknowledged operation."""
+        return self._index.sequence + 1 - len(self._states)
+
+    def _acknowledge(self) -> None:
+        self._states = [self._expected]
+
+    def _sync(self) -> None:
+        acknowledged = self._acknowledged
+        try:
+            self._index.sync()
+        except Crash:
+            self._recover(acknowledged)
+        else:
+            self._acknowledge()
 
     def _search(self) -> None:
         queries = self._vectors(int(self._rng.integers(1, 4)))
@@ -259,30 +296,43 @@ class Schedule:
         self._upkeep(self._index.compact)
 
     def _upkeep(self, work: Callable[[], object]) -> None:
-        before = self._index.sequence
+        acknowledged = self._acknowledged
         try:
             work()
         except Crash:
-            self._recover()
-            self._check_sequence(before, before)
+            self._recover(acknowledged)
 
     def _crash(self) -> None:
         self._storage.left = int(self._rng.integers(1, 12))
 
-    def _recover(self) -> None:
-        """Open the index as a restarted process does."""
+    def _recover(self, acknowledged: int) -> None:
+        """Open the index as a restarted process does. The dict follows the log."""
         self.counts["crashes"] += 1
         self._storage.left = -1
         self._index.abandon()
-        self._index = VectorIndex(self._folder / "index", options=_OPTIONS, storage=self._storage)
+        self._open()
+        kept = self._index.sequence - acknowledged
+        if not 0 <= kept < len(self._states):
+            raise Mismatch(
+                f"operation {acknowledged} was acknowledged, and {len(self._states) - 1} followed; "
+                f"{self._index.sequence} is the last one there"
+            )
+        self.counts["lost"] += len(self._states) - 1 - kept
+        self._expected = self._states[kept]
+        self._acknowledge()
         # What the schedule has damaged stays until the next manifest.
         if damaged := [one for one in self._index.problems if one.path not in self._damaged]:
             raise Mismatch(f"a crash left damaged files: {damaged}")
 
+    def _open(self) -> None:
+        self._options = _TOGETHER if self._rng.integers(2) else _OPTIONS
+        self._index = VectorIndex(self._folder / "index", options=self._options, storage=self._storage)
+
     def _reopen(self) -> None:
         self._storage.left = -1
         self._index.close()
-        self._index = VectorIndex(self._folder / "index", options=_OPTIONS, storage=self._storage)
+        self._open()
+        self._acknowledge()
         self._check_all()
 
     def _damage(self) -> None:
@@ -298,7 +348,8 @@ class Schedule:
         data = bytearray((folder / path).read_bytes())
         data[int(self._rng.integers(len(data) // 4))] ^= 0xFF
         (folder / path).write_bytes(data)
-        self._index = VectorIndex(folder, options=_OPTIONS, storage=self._storage)
+        self._open()
+        self._acknowledge()
         self._damaged = {one.path for one in self._index.problems}
         self.counts["repairs"] += len(self._damaged)
         self._check_all()

@@ -85,7 +85,11 @@ class Storage:
     def open_append(self, path: Path) -> AppendFile:
         """Open a file for appending, and make it if it is missing."""
         found = AppendFile(path)
-        self.sync_folder(path.parent)
+        try:
+            self.sync_folder(path.parent)
+        except OSError:
+            found.close()
+            raise
         return found
 
     def link(self, source: Path, target: Path) -> None:

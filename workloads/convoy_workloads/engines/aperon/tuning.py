@@ -43,8 +43,8 @@ def tune(
     """Set the index's search settings to the cheapest ones whose mean recall reaches the target.
 
     `queries`: a sample of live queries. Rows of the index are no such sample: each finds itself. `most`: the
-    largest settings allowed; by default all grains and 1000 candidates. Raises TargetNotReached and
-    InvalidInput; the settings stay as they were.
+    largest settings allowed; by default all grains and 1000 candidates. Raises TargetNotReached,
+    InvalidInput and NoSpace; the settings stay as they were.
     """
     if isinstance(target_recall, bool) or not 0 < target_recall <= 1:
         raise InvalidInput("target_recall", f"{target_recall!r} is not above 0 and at most 1")

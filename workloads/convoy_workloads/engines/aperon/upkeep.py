@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convoy_workloads.engines.aperon.columns import Record
+from convoy_workloads.engines.aperon.errors import NoSpace
 from convoy_workloads.engines.aperon.ids import Id
 from convoy_workloads.engines.aperon.index_folder import IndexFolder
 from convoy_workloads.engines.aperon.segment import Rows, write_segment
@@ -154,19 +155,31 @@ class Upkeep:
             self._publish(kept, state.memory, None)
 
     def _publish(
-        self, segments: Sequence[SegmentView], memory: tuple[MemoryView, ...], sequence: int | None
+        self,
+        segments: Sequence[SegmentView],
+        memory: tuple[MemoryView, ...],
+        sequence: int | None,
+        search: SearchSettings | None = None,
     ) -> None:
         """Write the manifest, then let searches see its segments. The caller holds the lock."""
+        if self.options.fsync != "never":
+            # The segments lack the rows that later operations have replaced or deleted. If a power failure
+            # took those operations, the records would be lost.
+            self._log.sync()
         there = [one for one in segments if one.live]
-        written = self._folder.publish(there, sequence=sequence)
+        written = self._folder.publish(there, sequence=sequence, search=search)
         self._state = State(written, memory, self._state.sequence)
 
     def set_search_settings(self, search: SearchSettings) -> None:
-        """Change the settings of searches that give none."""
+        """Change the settings of searches that give none. Raises NoSpace; the settings stay as they were."""
         with self._upkeep_lock, self._lock:
             self._check_open()
-            written = self._folder.publish(self._state.segments, search=search)
-            self._state = State(written, self._state.memory, self._state.sequence)
+            try:
+                self._publish(self._state.segments, self._state.memory, None, search)
+            except OSError as error:
+                if is_full(error):
+                    raise NoSpace(self._folder.path) from error
+                raise
 
     def fork(self, target: Path) -> int:
         """Make a copy of the index in an empty folder of the same file system, without copying rows. Return
