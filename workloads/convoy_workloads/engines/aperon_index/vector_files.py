@@ -49,8 +49,8 @@ def _batches(path: Path, vectors: np.ndarray[Any, Any], *, numbers: bool) -> Ite
         count = min(most, rows - at)
         own: list[Record] = [{}] * count
         if records is not None:
-            own = [_object(*one) for one in records.take(count)]
-        yield Upsert(ids.take(count), np.array(vectors[at : at + count]), own)
+            own = [_object(*one) for one in records.read(count)]
+        yield Upsert(ids.read(count), np.array(vectors[at : at + count]), own)
     ids.end()
     if records is not None:
         records.end()
@@ -83,7 +83,7 @@ class _Lines:
         self._read = 0
         self._stream: BinaryIO = file.open("rb")
 
-    def take(self, count: int) -> list[tuple[str, str]]:
+    def read(self, count: int) -> list[tuple[str, str]]:
         """Return the place and the text of each of the next lines."""
         found = []
         for _ in range(count):
@@ -113,9 +113,9 @@ class _TextIds:
     def __init__(self, file: Path, rows: int, *, numbers: bool) -> None:
         self._lines, self._numbers = _Lines(file, rows), numbers
 
-    def take(self, count: int) -> list[Id]:
+    def read(self, count: int) -> list[Id]:
         """Return the next ids."""
-        return [_number(*one) if self._numbers else one[1] for one in self._lines.take(count)]
+        return [_number(*one) if self._numbers else one[1] for one in self._lines.read(count)]
 
     def end(self) -> None:
         """Check that there is no further id."""
@@ -141,7 +141,7 @@ class _ArrayIds:
                 f"one for each of the {rows} rows of {VECTORS}"
             )
 
-    def take(self, count: int) -> list[Id]:
+    def read(self, count: int) -> list[Id]:
         """Return the next ids."""
         found: list[Id] = self._array[self._at : self._at + count].tolist()
         self._at += count
@@ -157,7 +157,7 @@ class _RowNumbers:
     def __init__(self, *, numbers: bool) -> None:
         self._numbers, self._at = numbers, 0
 
-    def take(self, count: int) -> list[Id]:
+    def read(self, count: int) -> list[Id]:
         """Return the next ids."""
         found = range(self._at, self._at + count)
         self._at += count
