@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.drive.job_specs import single_threaded
-from e2e.drive.serving_jobs import SMALL_MODEL, ServingJobs, complete, load
+from e2e.drive.serving_jobs import SMALL_MODEL, ServingJobs, load
 
 
 def role(scheme: str) -> dict[str, Any]:
@@ -30,7 +30,6 @@ def test_another_quantisation_is_rolled_out_under_load(serving: ServingJobs) -> 
     serving.create("packed", replicas=2, rollout={"drainSeconds": 5}, roles=[role("w8a16")])
     serving.wait_rolled("packed")
     url = serving.url("packed")
-    before = complete(url, max_tokens=8)["choices"][0]["text"]
     assert scheme_of(url) == "w8a16"
     with load(url, 20, 600, "--no-keep-alive") as running:
         serving.patch("packed", roles=[role("w4a16")])
@@ -38,5 +37,4 @@ def test_another_quantisation_is_rolled_out_under_load(serving: ServingJobs) -> 
         report = running.report()
     assert report["ok"] == report["scheduled"] > 20, report["causes"]
     assert scheme_of(url) == "w4a16"
-    assert complete(url, max_tokens=8)["choices"][0]["text"] != before
     serving.delete("packed")
