@@ -126,11 +126,15 @@ class Client:
         lost = [
             id_
             for id_, one in zip(certain, found, strict=True)
-            if one is None or not np.array_equal(np.float32(one["vector"]), np.float32(self.present[id_]))
+            if one is None or not _same(one["vector"], self.present[id_])
         ]
         gone = sorted(self.deleted)
         records = post(port, "get", {"ids": gone})["records"] if gone else []
         return lost + [id_ for id_, one in zip(gone, records, strict=True) if one is not None]
+
+
+def _same(one: list[float], other: list[float]) -> bool:
+    return np.array_equal(np.array(one, np.float32), np.array(other, np.float32))
 
 
 @pytest.mark.timeout(300)
