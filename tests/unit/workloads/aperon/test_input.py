@@ -94,6 +94,14 @@ def test_the_vectors_of_a_response_are_bounded(vectors: bool, refused: bool) -> 
         bodies.search(body, IndexSettings(768), 10, 100)
 
 
+@pytest.mark.parametrize(("vectors", "refused"), [(False, False), (True, True)])
+def test_the_vectors_of_records_that_are_read_are_bounded(vectors: bool, refused: bool) -> None:
+    body = bodies.GetBody(ids=[f"v{at}" for at in range(600)], include_vectors=vectors)
+    error = "include_vectors: 600 records of dimension 16384 are more than 8388608 numbers"
+    with pytest.raises(InvalidInput, match=error) if refused else nullcontext():
+        assert bodies.get(body, IndexSettings(16_384), 1000) == body.ids
+
+
 def test_the_results_of_a_search_are_bounded() -> None:
     body = bodies.SearchBody(queries=[[1.0, 2.0, 3.0]] * 21, k=10_000)
     with pytest.raises(InvalidInput, match="k: 21 queries with 10000 results each are more than"):

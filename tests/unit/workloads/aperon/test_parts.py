@@ -15,8 +15,9 @@ from tests.unit.workloads.aperon.served import VECTORS, params, rows, served
 
 from convoy_workloads.engines.aperon import remote, self_test
 from convoy_workloads.engines.aperon.admin_routes import make_snapshot
-from convoy_workloads.engines.aperon.batch import Batch
-from convoy_workloads.engines.aperon.commands import Hits, Query, Search
+from convoy_workloads.engines.aperon.batch import FEWEST_COMMANDS, STEP_BYTES, Batch
+from convoy_workloads.engines.aperon.bodies import MOST_NUMBERS
+from convoy_workloads.engines.aperon.commands import Count, Fetch, Hits, Query, Search, Stored
 from convoy_workloads.engines.aperon.ensemble import Ensemble
 from convoy_workloads.engines.aperon.errors import InvalidInput, NoSpace
 from convoy_workloads.engines.aperon.index import VectorIndex
@@ -104,6 +105,9 @@ class Greedy:
     def searched(self, *_: object) -> None:
         pass
 
+    def query_bytes(self, _: Query) -> int:
+        return 1
+
     def search(self, queries: Floats, query: Query) -> Hits:
         if query.results > 1:
             raise MemoryError("ask for fewer candidates")
@@ -118,6 +122,113 @@ def test_a_search_without_memory_fails_alone() -> None:
     assert [found[at].error is None for at in range(3)] == [True, False, True]
     assert found[1].error is not None and found[1].error.status == 503
     assert "too much memory: ask for fewer candidates" in found[1].error.message
+
+
+class Slow:
+    """An ensemble that does few queries in an iteration, and its metrics. An id is the first component."""
+
+    dimension = 2
+
+    def __init__(self, together: int) -> None:
+        self.size = STEP_BYTES // together
+        self.steps: list[list[float]] = []
+
+    def searched(self, *_: object) -> None:
+        pass
+
+    def query_bytes(self, _: Query) -> int:
+        return self.size
+
+    def search(self, queries: Floats, query: Query) -> Hits:
+        firsts = queries[:, 0].tolist()
+        self.steps.append(firsts)
+        records = [[{"year": one}] for one in firsts] if query.metadata else None
+        distances = [row[1:] for row in queries]
+        return Hits([[str(one)] for one in firsts], distances, len(queries), len(self.steps), records)
+
+
+def test_long_searches_are_done_in_parts_and_take_turns_with_others() -> None:
+    ensemble: Any = Slow(3)
+    batch = Batch(8)
+    queries = np.arange(20, dtype=np.float32).reshape(10, 2)
+    for one in (Search(1, queries[:7], Query(1)), Search(2, queries[7:], Query(1)), Count(3, None)):
+        assert batch.admit(one)
+    ensemble.count = lambda _: 5
+    answers = [batch.run(ensemble, ensemble), batch.run(ensemble, ensemble)]
+    assert batch.admit(Search(4, queries[9:], Query(1)))
+    answers += [batch.run(ensemble, ensemble), batch.run(ensemble, ensemble)]
+    assert [[one.sequence for one in step] for step in answers] == [[3], [2], [], [4, 1]]
+    assert ensemble.steps == [[0, 2, 4], [14, 16, 18], [6, 8, 10], [18, 12]]
+    last = answers[-1][1]
+    hits: Any = last.value
+    assert hits.ids == [[str(one)] for one in queries[:7, 0].tolist()]
+    assert np.concatenate(hits.distances).tolist() == queries[:7, 1].tolist()
+    assert hits.records == [[{"year": one}] for one in queries[:7, 0].tolist()]
+    assert (hits.scanned, hits.sequence, hits.vectors, len(batch)) == (7, 1, None, 0)
+
+
+@pytest.mark.parametrize(("together", "steps"), [(0.25, [1, 1, 1, 1]), (100, [2, 2])])
+def test_an_iteration_does_one_query_at_least_and_no_more_than_allowed(
+    together: float, steps: list[int]
+) -> None:
+    ensemble: Any = Slow(1)
+    ensemble.size = int(STEP_BYTES / together)
+    batch = Batch(2)
+    assert batch.admit(Search(1, VECTORS[:4], Query(1)))
+    while len(batch):
+        batch.run(ensemble, ensemble)
+    assert [len(one) for one in ensemble.steps] == steps
+
+
+def test_a_search_that_is_cancelled_between_its_parts_ends() -> None:
+    ensemble: Any = Slow(1)
+    batch = Batch(2)
+    assert batch.admit(Search(1, VECTORS[:4], Query(1))) and batch.run(ensemble, ensemble) == []
+    batch.cancel(1)
+    assert not len(batch) and batch.run(ensemble, ensemble) == []
+    for id_ in range(FEWEST_COMMANDS):
+        assert batch.admit(Search(id_, VECTORS[:4], Query(1)))
+    assert not batch.admit(Search(1000, VECTORS[:4], Query(1)))
+
+
+def test_vectors_that_nobody_wants_are_read_in_parts_and_dropped() -> None:
+    reads: list[int] = []
+
+    class Reads:
+        dimension = MOST_NUMBERS // 2
+
+        def fetch(self, ids: list[str]) -> list[Stored | None]:
+            reads.append(len(ids))
+            return [Stored(one, np.ones(3, np.float32), {}) if one else None for one in ids]
+
+    ensemble: Any = Reads()
+    for vectors in (False, True):
+        batch = Batch(8)
+        assert batch.admit(Fetch(1, ["a", "", "c"], vectors))
+        (answer,) = batch.run(ensemble, ensemble)
+        found: Any = answer.value
+        assert [one and (one.id, len(one.vector)) for one in found] == [
+            ("a", 3 * vectors),
+            None,
+            ("c", 3 * vectors),
+        ]
+    assert reads == [2, 1] * 2
+
+
+def test_the_cost_of_a_query_follows_what_it_reads(tmp_path: Path) -> None:
+    with opened(params(tmp_path, index={"grains": 4, "dims": 4})) as index:
+        shard = Shard(index, 0, 1)
+        assert shard.query_bytes(Query(10)) == 1
+        index.upsert(IDS, VECTORS, RECORDS)
+        vectors = VECTORS.nbytes
+        assert shard.query_bytes(Query(10)) == vectors  # Rows in memory are compared exactly.
+        index.flush()
+        assert shard.query_bytes(Query(10, exact=True)) == vectors
+        codes, row = len(IDS) * 8, vectors // len(IDS)
+        assert shard.query_bytes(Query(10, nprobe=1, candidates=10)) == codes // 4 + 10 * row
+        assert shard.query_bytes(Query(10, nprobe=9, candidates=5)) == codes + 10 * row
+        assert shard.query_bytes(Query(10, nprobe=1, candidates=10**6)) == codes // 4 + vectors
+        assert shard.query_bytes(Query(10, {"year": 1}, nprobe=1, candidates=10)) == codes + 10 * row
 
 
 def test_an_index_is_opened_again_and_must_fit_the_parameters(tmp_path: Path) -> None:

@@ -143,8 +143,9 @@ class VectorRoutes:
     async def get(self, http: HttpRequest, body: bytes, deadline: float) -> dict[str, Any]:
         """Return records by their ids, null for those that are not there."""
         wanted = bodies.parse(bodies.GetBody, body)
-        ids = bodies.ids_of(wanted.ids, self._service.settings, self._service.params.max_rows)
-        found: list[Stored | None] = await self._compute(http, Fetch(self._front.new_id(), ids), deadline)
+        ids = bodies.get(wanted, self._service.settings, self._service.params.max_rows)
+        command = Fetch(self._front.new_id(), ids, wanted.include_vectors)
+        found: list[Stored | None] = await self._compute(http, command, deadline)
         return {"records": [None if one is None else _record(one, wanted) for one in found]}
 
     async def count(self, http: HttpRequest, body: bytes, deadline: float) -> dict[str, Any]:

@@ -118,12 +118,8 @@ def search(body: SearchBody, settings: IndexSettings, results: int, most: int) -
         parse_filter(body.filter, settings.fields)
     wanted = body.k or results
     count = check_results("k", len(found), wanted)
-    if body.include_vectors and count * settings.dimension > MOST_NUMBERS:
-        raise InvalidInput(
-            "include_vectors",
-            f"{count} results of dimension {settings.dimension} are more than {MOST_NUMBERS} numbers: ask "
-            "for less",
-        )
+    if body.include_vectors:
+        check_numbers("include_vectors", count, settings.dimension, "results")
     query = Query(
         wanted,
         body.filter,
@@ -144,6 +140,15 @@ def check_results(name: str, queries: int, results: int) -> int:
             f"{queries} queries with {results} results each are more than {MOST_RESULTS}: ask for less",
         )
     return queries * results
+
+
+def check_numbers(name: str, count: int, dimension: int, what: str) -> None:
+    """Raise InvalidInput if a response cannot have so many vectors."""
+    if count * dimension > MOST_NUMBERS:
+        raise InvalidInput(
+            name,
+            f"{count} {what} of dimension {dimension} are more than {MOST_NUMBERS} numbers: ask for less",
+        )
 
 
 def upsert(body: UpsertBody, settings: IndexSettings, most: int) -> Upsert:
@@ -185,6 +190,14 @@ def ids_of(ids: Rows, settings: IndexSettings, most: int) -> list[Id]:
     found = checked_ids("ids", ids, settings.id_type)
     if not 1 <= len(found) <= most:
         raise InvalidInput("ids", f"{len(found)} ids are not between 1 and {most}")
+    return found
+
+
+def get(body: GetBody, settings: IndexSettings, most: int) -> list[Id]:
+    """Return the checked ids of a body. Raises InvalidInput."""
+    found = ids_of(body.ids, settings, most)
+    if body.include_vectors:
+        check_numbers("include_vectors", len(found), settings.dimension, "records")
     return found
 
 

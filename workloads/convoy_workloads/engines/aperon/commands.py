@@ -50,6 +50,8 @@ class Fetch:
 
     id: int
     ids: list[Id]
+    vectors: bool = False
+    """Return the vectors of the records."""
 
     rows = 1
 
@@ -87,6 +89,7 @@ class Stored:
 
     id: Id
     vector: Floats
+    """Empty if nobody asked for it."""
     record: Record
 
 

@@ -59,6 +59,15 @@ class Ensemble:
         """Return the number of ranks."""
         return 1 + len(self._others)
 
+    @property
+    def dimension(self) -> int:
+        """Return the number of components of a vector."""
+        return self.own.index.settings.dimension
+
+    def query_bytes(self, query: Query) -> int:
+        """Return about how many bytes of a rank's index one vector of a search reads. Ranks are alike."""
+        return self.own.query_bytes(query)
+
     def search(self, queries: Floats, query: Query) -> Hits:
         """Return the nearest records of each query."""
         found = self._all("search", lambda: self.own.search(queries, query), queries, query)

@@ -88,7 +88,7 @@ class Params(BaseModel):
     results: Annotated[int, Field(ge=1, le=10_000)] = 10
     """Number of results of a query that names none."""
     batch_rows: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Maximum number of queries that are searched together. A request with more is searched alone."""
+    """Maximum number of queries that are searched together. A request with more is searched in parts."""
     max_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """Maximum number of queries or records of a request."""
     write_queue: Annotated[int, Field(ge=1, le=100_000)] = 64

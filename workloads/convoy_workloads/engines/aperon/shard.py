@@ -43,10 +43,29 @@ class Shard:
         self.exports = Exports(index)
         self._samples = share > 0
 
+    def _settings(self, query: Query) -> SearchSettings:
+        present = self.index.search_settings
+        return SearchSettings(query.nprobe or present.nprobe, query.candidates or present.candidates)
+
+    def query_bytes(self, query: Query) -> int:
+        """Return about how many bytes of the index one vector of a search reads."""
+        settings, state = self._settings(query), self.index.snapshot().state
+        row = 4 * self.index.settings.dimension
+        found = row * sum(len(one.alive) for one in state.memory)
+        for view in state.segments:
+            rows, arrays = view.segment.rows, view.segment.arrays
+            if query.exact:
+                found += row * rows
+                continue
+            # A filter that few rows pass probes more grains, at most all of them.
+            grains = arrays.grains if query.where is not None else min(settings.nprobe, arrays.grains)
+            found += rows * grains // arrays.grains * (arrays.dims + 4)
+            found += row * min(max(settings.candidates, query.results), rows)
+        return max(1, found)
+
     def search(self, queries: Floats, query: Query) -> Hits:
         """Return the nearest records of each query."""
-        index, present = self.index, self.index.search_settings
-        settings = SearchSettings(query.nprobe or present.nprobe, query.candidates or present.candidates)
+        index, present, settings = self.index, self.index.search_settings, self._settings(query)
         found = index.search(queries, query.results, where=query.where, settings=settings, exact=query.exact)
         if self._samples and query.where is None and not query.exact and settings == present:
             self.monitor.offer(queries, query.results)
