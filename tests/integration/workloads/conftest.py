@@ -26,7 +26,7 @@ from convoy_agents.traffic import totals
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKLOADS = ROOT / "workloads"
-DEADLINE = 50.0
+DEADLINE = 120.0
 """Maximum number of seconds for any single event of a test. The slowest event is the import of torch on a
 busy machine.
 """
