@@ -195,11 +195,24 @@ def with_weights(**changes: object) -> dict[str, Any]:
         (with_weights(strategy="tensor"), "strategy: 'tensor' is not supported"),
         (with_weights(actorder="group"), "actorder: 'group' is not supported"),
         (with_weights(group_size=None), "group_size: None is not supported"),
+        (with_weights(symmetric="no"), r"weights\.symmetric: 'no' must be a boolean"),
     ],
 )
 def test_other_formats_are_refused_with_what_to_do(config: dict[str, Any], words: str) -> None:
     with pytest.raises(FormatError, match=words):
         formats.read(config)
+
+
+def test_weights_that_are_not_symmetric_need_zero_points() -> None:
+    made = codes_of("w8a16", 8, 3, 32, 1)
+    tensors = packed_int.tensors(made)
+    asymmetric, _ = formats.read(with_weights(symmetric=False))
+    assert asymmetric.codes("w", tensors, 32).zeros.tobytes() == made.zeros.tobytes()
+    del tensors["weight_zero_point"]
+    with pytest.raises(FormatError, match=r"w\.weight_zero_point is missing, and .* has symmetric: false"):
+        asymmetric.codes("w", tensors, 32)
+    symmetric, _ = formats.read(with_weights(symmetric=True))
+    assert (symmetric.codes("w", tensors, 32).zeros == 128).all()
 
 
 def test_one_scale_for_each_output_is_read_in_groups_of_128() -> None:

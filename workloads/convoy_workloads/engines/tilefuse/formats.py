@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def read(config: object) -> tuple[Format, int]:
     if method == "awq":
         return FORMATS["w4a16"], _awq(config)
     if method == "compressed-tensors":
-        return FORMATS["w8a16"], _packed_int(config)
+        return _packed_int(config)
     raise FormatError(
         f"{FIELD}.quant_method: {method!r} is not supported. Use awq for 4 bits, compressed-tensors for 8 "
         "bits, or the model without quantisation"
@@ -77,7 +77,7 @@ def _awq(config: Mapping[str, Any]) -> int:
     return _group_size(config.get("group_size", 128), "group_size")
 
 
-def _packed_int(config: Mapping[str, Any]) -> int:
+def _packed_int(config: Mapping[str, Any]) -> tuple[Format, int]:
     _require(config.get("format"), "pack-quantized", "format", "compress the model with the scheme W8A16")
     transforms = config.get("transform_config") or None
     _require(transforms, None, "transform_config", "compress the model without rotations of its activations")
@@ -96,10 +96,16 @@ def _packed_int(config: Mapping[str, Any]) -> int:
     _require(weights.get("num_bits"), 8, f"{where}.num_bits", "use the format awq for 4 bits")
     _require(weights.get("type", "int"), "int", f"{where}.type", "compress the model with the scheme W8A16")
     _require(weights.get("actorder"), None, f"{where}.actorder", "compress the model without actorder")
+    symmetric = weights.get("symmetric", True)
+    if not isinstance(symmetric, bool):
+        raise FormatError(f"{FIELD}.{where}.symmetric: {symmetric!r} must be a boolean")
+    form = FORMATS["w8a16"]
+    if not symmetric:
+        form = replace(form, codes=packed_int.codes_with_zeros)
     if weights.get("strategy") == "channel":
-        return CHANNEL_GROUP
+        return form, CHANNEL_GROUP
     _require(weights.get("strategy"), "group", f"{where}.strategy", "compress the model with groups of 128")
-    return _group_size(weights.get("group_size"), f"{where}.group_size")
+    return form, _group_size(weights.get("group_size"), f"{where}.group_size")
 
 
 def _require(found: object, expected: object, field: str, hint: str) -> None:

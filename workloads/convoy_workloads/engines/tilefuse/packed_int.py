@@ -80,6 +80,16 @@ def codes(name: str, found: Mapping[str, NDArray[Any]], group_size: int) -> Code
     )
 
 
+def codes_with_zeros(name: str, found: Mapping[str, NDArray[Any]], group_size: int) -> Codes:
+    """Return the codes of a matrix that is not symmetric. Raises FormatError."""
+    if ZEROS not in found:
+        raise FormatError(
+            f"tensor {name}.{ZEROS} is missing, and the quantization_config has symmetric: false: compress "
+            "the model again, or set symmetric to true if its weights are symmetric"
+        )
+    return codes(name, found, group_size)
+
+
 def config(group_size: int) -> dict[str, object]:
     """Return the `quantization_config` of a model in this format."""
     weights = {
