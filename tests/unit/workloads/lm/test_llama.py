@@ -157,6 +157,18 @@ def test_a_model_that_is_not_over_bytes_needs_a_tokenizer(tmp_path: Path) -> Non
             {"num_key_value_heads": 3},
             "num_key_value_heads: 3 must divide num_attention_heads",
         ),
+        (
+            lambda _: None,
+            {"vocab_size": 10**15},
+            "vocab_size: Input should be less than or equal to 16777216",
+        ),
+        (
+            lambda _: None,
+            {"vocab_size": 1 << 24, "hidden_size": 1 << 24},
+            "vocab_size: a matrix of 16777216 x 16777216 has more than",
+        ),
+        (lambda _: None, {"head_dim": 1 << 24, "hidden_size": 1 << 20}, "num_attention_heads: a matrix of"),
+        (lambda _: None, {"num_hidden_layers": 10**7}, "num_hidden_layers: Input should be less"),
         (lambda _: None, {"hidden_act": "gelu"}, "hidden_act: Input should be 'silu'"),
         (lambda _: None, {"model_type": "gemma"}, "model_type 'gemma' is not served; served: llama"),
         (
@@ -195,6 +207,18 @@ def test_a_model_that_does_not_fit_is_refused(
         body = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**body, **config}))
     with pytest.raises(ModelError, match=words or r"has the tensor model\.layers\.1\."):
+        load(folder)
+
+
+def test_a_model_without_memory_for_its_weights_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("you tried to allocate too much")
+
+    folder = save(tmp_path, "llama")
+    monkeypatch.setattr(torch.nn.Module, "to_empty", full)
+    with pytest.raises(ModelError, match=r"no memory for \d+ weights, with vocab_size \d+, .*too much"):
         load(folder)
 
 

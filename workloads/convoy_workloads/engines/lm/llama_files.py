@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import (
@@ -29,6 +29,11 @@ from convoy_workloads.serving.protocol import ModelError
 
 FAMILIES = ("llama", "mistral", "qwen2")
 """Values of `model_type` that this module reads."""
+MOST_SIZE = 1 << 24
+"""Most rows, columns or positions of a model."""
+MOST_LAYERS = 4096
+MOST_WEIGHTS = 1 << 36
+"""Most weights of a matrix."""
 DEFAULT_HEADS = 4
 STD = 0.02
 """Standard deviation of the weights of a model that is made by a seed."""
@@ -57,6 +62,9 @@ class Config:
         )
 
 
+_Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
+
+
 class _Rope(BaseModel):
     """The rotary positions in a `config.json`."""
 
@@ -73,14 +81,14 @@ class _ConfigFile(BaseModel):
 
     model_type: str
     hidden_act: Literal["silu"] = "silu"
-    vocab_size: PositiveInt
-    max_position_embeddings: PositiveInt
-    num_hidden_layers: PositiveInt
-    hidden_size: PositiveInt
-    intermediate_size: PositiveInt
-    num_attention_heads: PositiveInt
-    num_key_value_heads: PositiveInt | None = None
-    head_dim: PositiveInt | None = None
+    vocab_size: _Size
+    max_position_embeddings: _Size
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)]
+    hidden_size: _Size
+    intermediate_size: _Size
+    num_attention_heads: _Size
+    num_key_value_heads: _Size | None = None
+    head_dim: _Size | None = None
     rms_norm_eps: PositiveFloat = 1e-6
     attention_bias: bool | None = None
     tie_word_embeddings: bool = False
@@ -101,6 +109,16 @@ class _ConfigFile(BaseModel):
                 f"num_key_value_heads: {self.num_key_value_heads} must divide num_attention_heads, which is "
                 f"{self.num_attention_heads}"
             )
+        queries = self.num_attention_heads * self.head_width
+        for name, rows in (
+            ("vocab_size", self.vocab_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_attention_heads", queries),
+        ):
+            if rows * self.hidden_size > MOST_WEIGHTS:
+                raise ValueError(
+                    f"{name}: a matrix of {rows} x {self.hidden_size} has more than {MOST_WEIGHTS} weights"
+                )
         if self.head_width % 2:
             raise ValueError(f"head_dim: {self.head_width} must be even")
         both = (self.rope_parameters, self.rope_scaling)
@@ -201,10 +219,17 @@ def check_names(path: Path, config: Config, names: Iterable[str], ends: Iterable
 
 
 def empty(config: Config) -> Llama:
-    """Return a model with memory for its weights, and with its rotary positions."""
+    """Return a model with memory for its weights, and with its rotary positions. Raises ModelError."""
     model = skeleton(config)
     cosines, sines = model.cosines, model.sines
-    model = model.to_empty(device="cpu")
+    try:
+        model = model.to_empty(device="cpu")
+    except (RuntimeError, MemoryError) as error:
+        weights, shape = sum(one.numel() for one in model.parameters()), config.shape
+        raise ModelError(
+            f"config.json: no memory for {weights} weights, with vocab_size {shape.vocabulary}, hidden_size "
+            f"{shape.width} and num_hidden_layers {shape.layers}: {error}"
+        ) from error
     model.cosines, model.sines = cosines, sines
     if config.tied:
         model.head.weight = model.tokens.weight
