@@ -110,6 +110,29 @@ def test_knowledge_survives_an_incomplete_block_but_not_a_damaged_one(tmp_path: 
         Knowledge(tmp_path, storage).read(1 << 20)
 
 
+def test_knowledge_survives_a_lost_page_of_its_last_block_alone(tmp_path: Path) -> None:
+    """The end of that block may be there. Nothing before it may be wrong, also if it looks incomplete."""
+    storage, path = Storage(durable=False), tmp_path / FILE
+    sizes = [0]
+    for last in (1, 2, 3):
+        stamps = {key_of(f"k{last}"): Stamp(last, ORIGINS[0], last)}
+        Knowledge(tmp_path, storage).append({ORIGINS[0]: last}, stamps)
+        sizes.append(path.stat().st_size)
+    data = path.read_bytes()
+    for at in range(len(data)):
+        end = min(at + 5, sizes[2] if at < sizes[2] else len(data))
+        lost = (bytes(5) if at % 2 else b"\xff" * 5)[: end - at]
+        path.write_bytes(data[:at] + lost + data[end:])
+        if data[at:end] == lost:
+            continue
+        if at < sizes[2]:
+            with pytest.raises(CorruptFile, match="is damaged, and was on the disk"):
+                Knowledge(tmp_path, storage).read(1 << 20)
+        else:
+            assert Knowledge(tmp_path, storage).read(1 << 20).vector == {ORIGINS[0]: 2}
+            assert path.stat().st_size == sizes[2]
+
+
 async def _parts(data: bytes, sizes: list[int]) -> AsyncIterator[bytes]:
     for size in sizes:
         yield data[:size]
@@ -348,8 +371,10 @@ async def test_writes_at_one_replica_reach_the_other(tmp_path: Path, monkeypatch
         assert values["convoy_ann_replication_applied_operations_total"] >= 15
         assert values["convoy_kernel_info"] == 1
         # Without its peer, a replica acknowledges nothing until the operator reports that the peer has ended.
+        print("T leave", __import__("time").monotonic())
         other.process.leave()
         assert await other.ended() == 0
+        print("T ended", __import__("time").monotonic())
         one.engine.set_peers(f"127.0.0.1:{one.port}", ["127.0.0.1:1"])
         replicator = one.engine._replication._replicator
         replicator.settings = replace(replicator.settings, ack_seconds=0.01)
@@ -357,6 +382,7 @@ async def test_writes_at_one_replica_reach_the_other(tmp_path: Path, monkeypatch
         assert (status, headers["retry-after"]) == (503, "1")
         assert found["error"]["code"] == "not_replicated" and "other replicas" in found["error"]["message"]
         one.engine.set_peers(f"127.0.0.1:{one.port}", [])
+        print("T 503", __import__("time").monotonic())
         replicator.settings = replace(replicator.settings, ack_seconds=SECONDS)
         assert await one.call("upsert", rows(0, 1)) == {"upserted": 1}
 

@@ -1,12 +1,14 @@
 """The file with what a replica knows: its version vector, and the stamp of each record's newest operation.
 
 The file is a sequence of blocks, each of which adds to those before: frames of a version vector and of the
-stamps that have changed (`replication.messages`). A crash may leave an incomplete last block: the log of the
-index has its operations, and opening cuts it off.
+stamps that have changed (`replication.messages`). The first block is written atomically. Each other one is on
+the disk before the next begins, so a power failure may lose any page of the last block: the log of the index
+has its operations, and opening cuts it off. Another block that is damaged is an error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,8 +17,10 @@ from convoy_workloads.engines.aperon.errors import CorruptFile
 from convoy_workloads.engines.aperon.storage import Storage
 from convoy_workloads.serving.replication.log import OperationLog
 from convoy_workloads.serving.replication.messages import (
+    MAGIC,
     Decoder,
     FrameError,
+    Kind,
     Message,
     Sender,
     StateBegin,
@@ -32,6 +36,7 @@ STAMPS = 4096
 SLACK = 100_000
 """Number of stamps that may be superseded before the file is written anew."""
 _PART = 1 << 20
+_BEGIN = MAGIC + bytes([Kind.STATE_BEGIN])
 _END = encode(StateEnd())
 
 
@@ -57,21 +62,28 @@ class Knowledge:
         if not self._path.exists():
             return log
         reader = _Reader(log)
-        with self._path.open("rb") as file:
-            wrong = reader.read(iter(lambda: file.read(_PART), b""))
-            file.seek(reader.end)
-            rest = file.read()
-        if wrong and _END in rest:
-            raise CorruptFile(self._path, f"the block at byte {reader.end} is damaged, and others follow it")
-        if rest:
-            ends = self._storage.open_append(self._path)
-            ends.truncate(reader.end)
-            ends.close()
+        with self._path.open("rb") as stream:
+            wrong = reader.read(iter(lambda: stream.read(_PART), b""))
+            stream.seek(reader.end)
+            rest = stream.read()
+        if _begins(rest[1:]) or (wrong and not reader.end and _END in rest):
+            raise CorruptFile(self._path, f"the block at byte {reader.end} is damaged, and was on the disk")
+        file = self._storage.open_append(self._path)
+        try:
+            if rest:
+                file.truncate(reader.end)
+            if self._storage.durable:
+                file.sync()  # The process before may have died between writing a block and syncing it.
+        finally:
+            file.close()
         self._first = self._entries = reader.entries
         return log
 
     def append(self, vector: Vector, stamps: Mapping[bytes, Stamp]) -> None:
         """Add a version vector and the stamps that have changed."""
+        if not self._path.exists():
+            self.replace(vector, stamps)
+            return
         file = self._storage.open_append(self._path)
         try:
             file.append(_block(vector, stamps))
@@ -93,6 +105,17 @@ def _block(vector: Vector, stamps: Mapping[bytes, Stamp]) -> bytes:
     while some := dict(itertools.islice(items, STAMPS)):
         parts.append(encode(StateStamps(some)))
     return b"".join([*parts, _END])
+
+
+def _begins(data: bytes) -> bool:
+    """Return True if a block begins in some bytes."""
+    at = data.find(_BEGIN)
+    while at >= 0:
+        with contextlib.suppress(FrameError):
+            if any(True for _ in Decoder().feed(data[at:])):
+                return True
+        at = data.find(_BEGIN, at + 1)
+    return False
 
 
 class _Reader:
