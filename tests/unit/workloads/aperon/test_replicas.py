@@ -183,7 +183,7 @@ def test_a_folder_arrives_as_it_was_sent_or_not_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", range(2))
 def test_replicas_lose_nothing_acknowledged_and_nothing_deleted_returns(tmp_path: Path, first: int) -> None:
     for seed in range(first * cases(1), (first + 1) * cases(1)):
-        assert not failure(tmp_path, seed, 45.0), f"seed {seed}"
+        assert not failure(tmp_path, seed, 30.0), f"seed {seed}"
 
 
 class Unsettled(IndexNode):
@@ -371,10 +371,8 @@ async def test_writes_at_one_replica_reach_the_other(tmp_path: Path, monkeypatch
         assert values["convoy_ann_replication_applied_operations_total"] >= 15
         assert values["convoy_kernel_info"] == 1
         # Without its peer, a replica acknowledges nothing until the operator reports that the peer has ended.
-        print("T leave", __import__("time").monotonic())
         other.process.leave()
         assert await other.ended() == 0
-        print("T ended", __import__("time").monotonic())
         one.engine.set_peers(f"127.0.0.1:{one.port}", ["127.0.0.1:1"])
         replicator = one.engine._replication._replicator
         replicator.settings = replace(replicator.settings, ack_seconds=0.01)
@@ -382,7 +380,6 @@ async def test_writes_at_one_replica_reach_the_other(tmp_path: Path, monkeypatch
         assert (status, headers["retry-after"]) == (503, "1")
         assert found["error"]["code"] == "not_replicated" and "other replicas" in found["error"]["message"]
         one.engine.set_peers(f"127.0.0.1:{one.port}", [])
-        print("T 503", __import__("time").monotonic())
         replicator.settings = replace(replicator.settings, ack_seconds=SECONDS)
         assert await one.call("upsert", rows(0, 1)) == {"upserted": 1}
 
@@ -390,7 +387,7 @@ async def test_writes_at_one_replica_reach_the_other(tmp_path: Path, monkeypatch
 def _quick(init: Any) -> Any:
     def made(self: Any, *positional: Any, **more: Any) -> None:
         quick = {"sync_seconds": 0.05, "ack_seconds": SECONDS}
-        init(self, *positional, **{**more, **quick})
+        init(self, *positional, **{**quick, **more})
 
     return made
 
