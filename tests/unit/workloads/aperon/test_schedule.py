@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.cases import cases
 
-from convoy_workloads.engines.aperon import log, random_schedule
+from convoy_workloads.engines.aperon import log
 from convoy_workloads.engines.aperon.errors import CorruptFile
+from convoy_workloads.engines.aperon.faulty_storage import FaultyAppendFile
 from convoy_workloads.engines.aperon.random_schedule import Mismatch, Schedule
 from convoy_workloads.engines.aperon.state import SegmentView
 
@@ -31,7 +32,7 @@ def test_the_schedule_notices_rows_that_are_not_deleted(
 def test_the_schedule_notices_operations_that_are_not_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(random_schedule._FaultyAppendFile, "sync", lambda file: None)
+    monkeypatch.setattr(FaultyAppendFile, "sync", lambda file: None)
     with pytest.raises(Mismatch, match="acknowledged"):
         Schedule(tmp_path, seed=0).run(600)
 

@@ -66,7 +66,7 @@ class Knowledge:
             wrong = reader.read(iter(lambda: stream.read(_PART), b""))
             stream.seek(reader.end)
             rest = stream.read()
-        if _begins(rest[1:]) or (wrong and not reader.end and _END in rest):
+        if _has_block(rest[1:]) or (wrong and not reader.end and _END in rest):
             raise CorruptFile(self._path, f"the block at byte {reader.end} is damaged, and was on the disk")
         file = self._storage.open_append(self._path)
         try:
@@ -107,7 +107,7 @@ def _block(vector: Vector, stamps: Mapping[bytes, Stamp]) -> bytes:
     return b"".join([*parts, _END])
 
 
-def _begins(data: bytes) -> bool:
+def _has_block(data: bytes) -> bool:
     """Return True if a block begins in some bytes."""
     at = data.find(_BEGIN)
     while at >= 0:

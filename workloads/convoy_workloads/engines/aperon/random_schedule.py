@@ -11,25 +11,26 @@ operation, and of those after the last sync the first ones.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
 from convoy_workloads.engines.aperon.columns import Record
+from convoy_workloads.engines.aperon.faulty_storage import Crash, FaultyStorage
 from convoy_workloads.engines.aperon.ids import sort_value
 from convoy_workloads.engines.aperon.index import VectorIndex
 from convoy_workloads.engines.aperon.manifest import manifest_files, read_manifest
 from convoy_workloads.engines.aperon.searching import SearchResult
 from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
-from convoy_workloads.engines.aperon.storage import TEMPORARY, AppendFile, Storage
 from convoy_workloads.kernels import hntl_twin
 from convoy_workloads.kernels.hntl_arrays import Floats
 
@@ -38,8 +39,6 @@ _IDS = 250
 _OPTIONS = Options(flush_rows=40, most_segments=3, exact_rows=6)
 _TOGETHER = replace(_OPTIONS, fsync="interval", fsync_seconds=3600)
 """Options with which operations are acknowledged together, at the next sync."""
-_LARGEST_PAGE = 500
-"""Most bytes of a page. Records have about 200."""
 _SETTINGS = IndexSettings(DIMENSION, fields={"group": "integer"}, grains=3, dims=4)
 _WEIGHTS = {
     "upsert": 30, "delete": 15, "delete_where": 1, "search": 30, "exact": 4, "filtered": 6, "fetch": 4,
@@ -49,99 +48,6 @@ _WEIGHTS = {
 
 class Mismatch(AssertionError):
     """The index does not have the contents of the dict."""
-
-
-class Crash(BaseException):
-    """The death of the process inside a file operation."""
-
-
-class FaultyStorage(Storage):
-    """A storage in which the process dies at a chosen file operation. Nothing waits for a disk."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        super().__init__(durable=True)
-        self.rng = rng
-        self.left = -1
-        """File operations until the crash; negative: no crash."""
-        self.logs: set[_FaultyAppendFile] = set()
-        """Logs that are open."""
-
-    def dies(self) -> bool:
-        """Count an operation. Return True if the process dies in it."""
-        self.left -= 1
-        return self.left == 0
-
-    def die(self) -> NoReturn:
-        """Raise Crash. A log may lose what was not synced: from any byte on, or any page."""
-        for one in self.logs:
-            one.lose_end() if self.rng.integers(2) else one.lose_page()
-        raise Crash
-
-    def write(self, path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write a file atomically, or die before its new name, or after."""
-        dies = self.dies()
-        data = b"".join(bytes(chunk) for chunk in chunks)
-        temporary = path.with_name(path.name + TEMPORARY)
-        if dies and self.rng.integers(2):
-            temporary.write_bytes(data[: int(self.rng.integers(len(data) + 1))])
-            self.die()
-        temporary.write_bytes(data)
-        temporary.replace(path)
-        if dies:
-            self.die()
-
-    def open_append(self, path: Path) -> AppendFile:
-        """Open a file for appending."""
-        found = _FaultyAppendFile(path, self)
-        self.logs.add(found)
-        return found
-
-    def remove(self, path: Path) -> None:
-        """Delete a file."""
-        if self.dies():
-            self.die()
-        super().remove(path)
-
-    def sync_folder(self, folder: Path) -> None:
-        """Do nothing: the names of a folder survive the death of a process."""
-
-
-class _FaultyAppendFile(AppendFile):
-    def __init__(self, path: Path, storage: FaultyStorage) -> None:
-        super().__init__(path)
-        self._storage = storage
-        self._synced = 0
-        """Bytes that survive a power failure. Of a file that a process has found, that is not known."""
-
-    def lose_end(self) -> None:
-        """Cut the file anywhere behind what was synced."""
-        self.truncate(int(self._storage.rng.integers(self._synced, self.size() + 1)))
-
-    def lose_page(self) -> None:
-        """Replace a range behind what was synced by zeros or by other bytes."""
-        rng, size = self._storage.rng, self.size()
-        if size == self._synced:
-            return
-        start = int(rng.integers(self._synced, size))
-        length = min(int(rng.integers(1, _LARGEST_PAGE)), size - start)
-        with self.path.open("r+b") as file:
-            file.seek(start)
-            file.write(bytes(length) if rng.integers(2) else rng.bytes(length))
-
-    def append(self, data: bytes) -> None:
-        if self._storage.dies():
-            super().append(data[: int(self._storage.rng.integers(len(data) + 1))])
-            self._storage.die()
-        super().append(data)
-
-    def sync(self) -> None:
-        if self._storage.dies():
-            self._storage.die()
-        self._synced = self.size()
-
-    def close(self) -> None:
-        self._storage.logs.discard(self)
-        super().close()
 
 
 class Schedule:
@@ -326,7 +232,8 @@ class Schedule:
 
     def _open(self) -> None:
         self._options = _TOGETHER if self._rng.integers(2) else _OPTIONS
-        self._index = VectorIndex(self._folder / "index", options=self._options, storage=self._storage)
+        with contextlib.redirect_stderr(io.StringIO()):  # It says what a crash has left.
+            self._index = VectorIndex(self._folder / "index", options=self._options, storage=self._storage)
 
     def _reopen(self) -> None:
         self._storage.left = -1
