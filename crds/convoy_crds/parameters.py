@@ -18,23 +18,35 @@ BOUNDS = {
 
 def parameters(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Return the name, type with bounds, default and description of each parameter, in the order of the
-    schema.
+    schema. The fields of an object follow it, as `object.field`.
 
     A parameter may be defined in any part of the schema, such as a part that `$ref` or `allOf` adds. It is
     required if the whole schema requires it, or if each alternative that has it does.
     """
-    required = {name for part in _always(schema, schema, set()) for name in part.get("required") or ()}
+    return list(_fields(schema, schema, "", frozenset()))
+
+
+def _fields(
+    entry: Part, schema: Part, prefix: str, outer: frozenset[int]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the parameters that the part `entry` of the schema defines. `outer`: ids of the parts around it,
+    because a schema may contain itself.
+    """
+    applied = parts(entry, schema)
+    inside = frozenset(id(part) for part in applied if "properties" in part)
+    if inside & outer:
+        return
+    required = {name for part in _always(entry, schema, set()) for name in part.get("required") or ()}
     named: dict[str, list[Any]] = {}
     optional: set[str] = set()
-    for part in parts(schema, schema):
-        for name, entry in (part.get("properties") or {}).items():
-            named.setdefault(name, []).append(entry)
+    for part in applied:
+        for name, definition in (part.get("properties") or {}).items():
+            named.setdefault(name, []).append(definition)
             if name not in (part.get("required") or ()):
                 optional.add(name)
-    return [
-        _parameter(name, entries, schema, name in required or name not in optional)
-        for name, entries in named.items()
-    ]
+    for name, entries in named.items():
+        yield _parameter(prefix + name, entries, schema, name in required or name not in optional)
+        yield from _fields({"anyOf": entries}, schema, f"{prefix}{name}.", outer | inside)
 
 
 def _parameter(name: str, entries: list[Any], schema: Part, required: bool) -> tuple[str, str, str, str]:

@@ -71,6 +71,7 @@ def test_parameters_of_a_pydantic_model_are_shown_as_written() -> None:
         ("steps", "integer", "required", ""),
         ("optimizer", "adam or sgd", "adam", "Rule."),
         ("schedule", "object or null", "null", ""),
+        ("schedule.warmup", "integer", "10", ""),
         ("compile", "boolean", "true", ""),
         ("inner", "object or null", "null", ""),
     ]
@@ -82,6 +83,17 @@ def test_parameters_of_all_parts_of_a_schema_are_shown() -> None:
     schema = {"$defs": {"base": base}, "allOf": [{"$ref": "#/$defs/base"}], "oneOf": choice}
     assert parameters(schema) == [("rate", "number", "required", ""), ("rule", "adam or sgd", "-", "")]
     assert parameters({"allOf": [{"$ref": "#"}]}) == [], "a schema that refers to itself"
+
+
+def test_fields_of_objects_are_shown_with_their_path() -> None:
+    leaf = {"properties": {"size": {"type": "integer"}, "tree": {"$ref": "#"}}, "required": ["size"]}
+    schema = {"properties": {"tree": {"type": "object", "properties": {"leaf": {"anyOf": [leaf]}}}}}
+    assert [line[:3] for line in parameters(schema)] == [
+        ("tree", "object", "-"),
+        ("tree.leaf", "anything", "-"),
+        ("tree.leaf.size", "integer", "required"),
+        ("tree.leaf.tree", "anything", "-"),
+    ]
 
 
 def test_the_metrics_that_an_engine_declares_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
