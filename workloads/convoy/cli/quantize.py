@@ -98,7 +98,7 @@ def quantize(
     if group_size % 32:
         raise Failure(f"--group-size {group_size}: must be a multiple of 32")
     which = parse_generation(generation)
-    require_torch()
+    require_torch("quantize")
     require_free(to, folder=True)
     with contextlib.ExitStack() as stack:
         if model is None:

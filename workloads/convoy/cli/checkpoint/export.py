@@ -71,7 +71,7 @@ def export(
     values that are not tensors are stored as JSON in the metadata.
     """
     which, form = parse_generation(generation), form or format_of(to)
-    require_torch()
+    require_torch("checkpoint export", " (`convoy checkpoint restore` works without torch)")
     require_free(to, folder=form is Format.DCP)
     saved_job = SavedJob.find(name, store, uid, namespace, context)
     part = saved_job.open_store(operator, endpoint, folder)
@@ -119,14 +119,13 @@ def metadata_of(saved_job: SavedJob, plan: Restore) -> dict[str, Any]:
     }
 
 
-def require_torch() -> None:
-    """Raise Failure if torch is not installed."""
+def require_torch(command: str, hint: str = "") -> None:
+    """Raise Failure, with the command that needs torch, if torch is not installed."""
     try:
         import torch  # noqa: F401, PLC0415
     except ImportError as error:
         raise Failure(
-            "`convoy checkpoint export` needs torch, which is not installed: pip install torch "
-            "(`convoy checkpoint restore` works without torch)"
+            f"`convoy {command}` needs torch, which is not installed: pip install torch{hint}"
         ) from error
 
 

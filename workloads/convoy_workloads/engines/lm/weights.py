@@ -94,7 +94,8 @@ def _heads(path: Path, config: Mapping[str, object], params: Params, width: int)
     found = config.get("heads", config.get("n_head", params.heads or None))
     if found is None:
         raise ModelError(
-            f"{path} does not contain the number of attention heads: set params.heads to that of the training"
+            f"{path} does not contain the number of attention heads: set params.heads, or --heads of `convoy "
+            "quantize`, to that of the training"
         )
     if not isinstance(found, int) or found < 1 or width % found:
         raise ModelError(f"the model has {found!r} attention heads, which do not divide its width of {width}")
