@@ -37,7 +37,7 @@ async def test_a_service_becomes_an_index_with_the_same_bits(tmp_path: Path) -> 
     async with served(tmp_path, given, token_file=token) as rank:
         allowed = {"Authorization": "Bearer secret"}
         assert (await rank.post("/v1/vectors/upsert", rows(0, 30), allowed))[0] == 200
-        rank.engine.parts.shard.index.flush()
+        await asyncio.to_thread(rank.engine.parts.shard.index.flush)
         assert (await rank.post("/v1/vectors/upsert", rows(20, 40), allowed))[0] == 200
         assert (await rank.post("/v1/vectors/delete", {"ids": ["v3"]}, allowed))[0] == 200
         theirs = rank.engine.parts.shard.index
