@@ -16,14 +16,15 @@ BOUNDS = {
 }
 
 
-def parameters(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def parameters(schema: Mapping[str, Any], *, nested: bool = True) -> list[tuple[str, str, str, str]]:
     """Return the name, type with bounds, default and description of each parameter, in the order of the
-    schema. The fields of an object follow it, as `object.field`.
+    schema. If `nested`, the fields of an object follow it, as `object.field`.
 
     A parameter may be defined in any part of the schema, such as a part that `$ref` or `allOf` adds. It is
     required if the whole schema requires it, or if each alternative that has it does.
     """
-    return list(_fields(schema, schema, "", frozenset()))
+    found = _fields(schema, schema, "", frozenset())
+    return [one for one in found if nested or "." not in one[0]]
 
 
 def _fields(

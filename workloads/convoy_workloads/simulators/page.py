@@ -47,7 +47,7 @@ def _simulator(simulator: Simulator) -> Iterator[str]:
 
 def _table(model: type[Model]) -> Iterator[str]:
     yield from ("| Parameter | Type | Default | Meaning |", "|---|---|---|---|")
-    for name, kind, default, meaning in parameters(model.model_json_schema()):
+    for name, kind, default, meaning in parameters(model.model_json_schema(), nested=False):
         yield f"| `{name}` | {_cell(kind)} | `{_cell(default)}` | {_cell(meaning)} |"
     yield ""
 

@@ -82,5 +82,6 @@ def test_the_parts_have_names_of_their_engine() -> None:
     assert [name for name in PARTS if name.startswith("tilefuse-")] == [
         "tilefuse-kernels",
         "tilefuse-quality",
+        "tilefuse-memory",
         "tilefuse-serving",
     ]
