@@ -58,7 +58,7 @@ def state_folder(params: Params, environment: Mapping[str, str]) -> Path:
     if home:
         return Path(home) / "aperon"
     found = Path(tempfile.mkdtemp(prefix="convoy-aperon-"))
-    log_line(f"the index is in {found}, and lost with this process: set params.state to keep it")
+    log_line(f"the index is in {found}, a temporary folder: set params.state to keep it")
     return found
 
 
@@ -131,11 +131,13 @@ def _check(params: Params, found: IndexSettings, folder: Path) -> None:
     }
     if params.dimension:
         wanted["dimension"] = (params.dimension, found.dimension)
+    where, otherwise = f"in {folder}", "empty the folder"
+    if folder.name.endswith(_INCOMING):
+        where, otherwise = "of spec.model", "choose another model"
     for name, (want, have) in wanted.items():
         if want != have:
             raise InvalidInput(
-                f"params.{name}",
-                f"{want!r}, but the index in {folder} has {have!r}: change it, or empty the folder",
+                f"params.{name}", f"{want!r}, but the index {where} has {have!r}: change it, or {otherwise}"
             )
 
 
