@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.reading.sample import ROOT, docstrings, sources
@@ -53,28 +53,45 @@ word to use instead.
 WRONG_OPENINGS = re.compile(r"(What|Who|Whose|Whether|How|Of|By|For which)\b")
 
 
+class Name(NamedTuple):
+    """A definition, a parameter or an assigned variable."""
+
+    path: str
+    """Path of the file from the root of the checkout."""
+    line: int
+    kind: str
+    """`function`, `class` or `value`."""
+    name: str
+
+
 @cache
-def parsed() -> dict[str, ast.Module]:
-    """Return the syntax tree of each file, by its path from the root of the checkout."""
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sources()}
+def found() -> tuple[list[Name], list[str]]:
+    """Return the names of all files, and where docstrings have a wrong opening.
+
+    Each tree is dropped at once: thousands of them in memory make the garbage collection slow.
+    """
+    every, wrong = list[Name](), list[str]()
+    for file in sources():
+        path, tree = str(file.relative_to(ROOT)), ast.parse(file.read_text())
+        every += [Name(path, *one) for one in identifiers(tree)]
+        wrong += [
+            f"{path}:{text.line}: {text.text.splitlines()[0]}"
+            for text in docstrings(file, tree)
+            if WRONG_OPENINGS.match(text.text)
+        ]
+    return every, wrong
 
 
-def definitions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
-    """Yield every function and class with the path of its file."""
-    for path, tree in parsed().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                yield path, node
-
-
-def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the line and the name of each definition, parameter and assigned variable in a file."""
+def identifiers(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the kind and the name of each definition, parameter and assigned variable."""
     for node in ast.walk(tree):
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield node.lineno, "function", name
+            case ast.ClassDef(name=name):
+                yield node.lineno, "class", name
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
-                yield node.lineno, name
+                yield node.lineno, "value", name
 
 
 def vague(name: str) -> bool:
@@ -88,44 +105,31 @@ def test_a_vague_verb_is_found_as_the_first_word(name: str, expected: bool) -> N
 
 
 def test_no_function_is_named_by_a_vague_verb() -> None:
-    found = [
-        f"{path}:{node.lineno} {node.name}"
-        for path, node in definitions()
-        if not isinstance(node, ast.ClassDef) and vague(node.name)
-    ]
-    assert not found
+    every, _ = found()
+    assert not [one for one in every if one.kind == "function" and vague(one.name)]
 
 
 def test_a_reserved_name_belongs_to_one_class() -> None:
     places: dict[str, list[str]] = {}
-    for path, node in definitions():
-        if (
-            isinstance(node, ast.ClassDef)
-            and RESERVED_CLASS.fullmatch(node.name)
-            and not path.startswith("tests/")
-        ):
-            places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
-    assert not {name: found for name, found in places.items() if len(found) > 1}
+    for one in found()[0]:
+        if one.kind == "class" and RESERVED_CLASS.fullmatch(one.name) and not one.path.startswith("tests/"):
+            places.setdefault(one.name, []).append(f"{one.path}:{one.line}")
+    assert not {name: places for name, places in places.items() if len(places) > 1}
 
 
 @pytest.mark.parametrize(("pattern", "folder", "instead"), WORDS_OF_ONE_THING)
 def test_a_word_names_one_thing(pattern: str, folder: str, instead: str) -> None:
     assert (ROOT / folder).exists()
-    found = [
-        f"{path}:{line} {name}"
-        for path, tree in parsed().items()
-        if Path(path).is_relative_to(folder) and not path.endswith("test_names.py")
-        for line, name in identifiers(tree)
-        if re.search(pattern, name, re.IGNORECASE)
+    wrong = [
+        one
+        for one in found()[0]
+        if one.path.startswith(folder)
+        and not one.path.endswith("test_names.py")
+        and re.search(pattern, one.name, re.IGNORECASE)
     ]
-    assert not found, f"write {instead}"
+    assert not wrong, f"write {instead}"
 
 
 def test_docstrings_open_with_a_noun_phrase_or_a_verb() -> None:
-    found = [
-        f"{path}:{text.line}: {text.text.splitlines()[0]}"
-        for path, tree in parsed().items()
-        for text in docstrings(ROOT / path, tree)
-        if WRONG_OPENINGS.match(text.text)
-    ]
-    assert not found
+    _, wrong = found()
+    assert not wrong
