@@ -308,3 +308,12 @@ def test_contacts_are_bounded() -> None:
     for number in range(MAX_CONTACTS + 9):
         known.record(Sender(number.to_bytes(16, "big")), {A: 1}, number)
     assert len(known._found) == MAX_CONTACTS and not known.vector(bytes(16))
+
+
+def test_the_origin_with_the_oldest_missing_operation_is_sent_first() -> None:
+    """Otherwise the operations of a replica that has ended would wait behind those of one that writes."""
+    log = OperationLog()
+    log.merge([op(b"b" * 16, number, 100 + number) for number in range(1, 6)])
+    log.merge([op(b"a" * 16, 1, 7)])
+    found = log.missing_for({}, 1)
+    assert [one.stamp.origin[:1] for one in found.operations] == [b"a"] and found.more

@@ -300,8 +300,8 @@ def test_nobody_waits_for_the_copies_of_a_replica_that_catches_up() -> None:
         assert first.replicator.required() == 0 and not ready(fresh)()
         gate.set()
         await until(lambda: first.replicator.required() == 1)
-        assert ready(fresh)()
-        await until(lambda: fresh.store.values[b"k3"] == b"2")
+        await until(ready(fresh))
+        assert fresh.store.values[b"k3"] == b"2", "acknowledged without a copy, and not there"
 
     play(scenario, retained_bytes=1000)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from convoy_workloads.runtime.log import log_line
@@ -77,37 +77,47 @@ class Join:
         return True
 
     async def run(self) -> None:
-        """Wait until the replica has caught up, and then let it serve."""
-        settings, loop = self._replicator.settings, asyncio.get_running_loop()
-        began = loop.time()
-        while not self._complete(loop.time() - began):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(settings.sync_seconds):
-                    await self._replicator.changed()
+        """Wait until the replica has caught up, and then let it serve.
+
+        First it takes over what each peer had at the first contact. Then it counts as a copy for its peers,
+        and takes over what they have acknowledged without a copy until then.
+        """
+        await self._wait_for(lambda one: one.synced, alone=not self._fresh)
         self._apply_deferred()
+        self._replicator.copies = True
+        # Peers that were left out before are left out again.
+        await self._wait_for(lambda one: one.settled or not one.synced, alone=True)
         self._replicator.caught_up.set()
         log_line(f"replication: caught up with {len(self._replicator.peers)} peers")
 
-    def _complete(self, seconds: float) -> bool:
-        """Return True if the replica has caught up, or if no peer can help it. `seconds`: time that has
-        passed.
+    async def _wait_for(self, reached: Callable[[Peer], bool], *, alone: bool) -> None:
+        settings, loop = self._replicator.settings, asyncio.get_running_loop()
+        began = loop.time()
+        while not self._complete(reached, loop.time() - began, alone=alone):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.sync_seconds):
+                    await self._replicator.changed()
+
+    def _complete(self, reached: Callable[[Peer], bool], seconds: float, *, alone: bool) -> bool:
+        """Return True if the replica has reached its peers, or if no peer can help it. `seconds`: time that
+        has passed.
 
         A peer that responds is waited for as long as it takes. One that does not respond is left out after
-        the deadline, but a replica without data serves only if at least one peer has responded.
+        the deadline. `alone`: True if all may be left out. A replica without data needs one that responds.
         """
         known, settings = self._replicator.addresses, self._replicator.settings
         if self._reading.locked():
             return False
         if known is None:
-            return seconds >= settings.join_seconds
+            return self._replicator.copies or seconds >= settings.join_seconds
         peers = self._replicator.peers
-        behind = [one for one in peers if not one.synced]
+        behind = [one for one in peers if not reached(one)]
         if not behind:
             return True
         since = asyncio.get_running_loop().time() - settings.join_seconds
         if seconds < settings.join_seconds or any(one.responded_at >= since for one in behind):
             return False
-        return not self._fresh or len(behind) < len(peers)
+        return alone or len(behind) < len(peers)
 
     async def fetch(self, peer: Peer, target: Vector) -> None:
         """Take over the state of a peer, unless all operations of the version vector are known by then.

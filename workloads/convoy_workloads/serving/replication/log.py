@@ -139,10 +139,12 @@ class OperationLog:
 
     def missing_for(self, vector: Mapping[bytes, int], most_bytes: int) -> Missing:
         """Return the retained operations that a replica with this version vector lacks, in the order of each
-        origin, at most about `most_bytes`.
+        origin, at most about `most_bytes`. The origin with the oldest one comes first, so that none waits
+        for ever behind others that write all the time.
         """
         found: list[Operation] = []
         size, trimmed = 0, False
+        lacking: list[tuple[int, bytes, int]] = []
         for origin, history in self._histories.items():
             theirs = vector.get(origin, 0)
             if theirs >= history.top:
@@ -150,7 +152,9 @@ class OperationLog:
             if theirs < history.floor:
                 trimmed = True
                 continue
-            for one in history.after(theirs):
+            lacking.append((next(history.after(theirs)).stamp.clock, origin, theirs))
+        for _, origin, theirs in sorted(lacking):
+            for one in self._histories[origin].after(theirs):
                 if found and size + one.size > most_bytes:
                     return Missing(found, True, trimmed)
                 found.append(one)

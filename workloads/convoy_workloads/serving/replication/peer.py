@@ -49,7 +49,7 @@ class Core(Protocol):
         ...
 
     def synced(self) -> None:
-        """Record that this replica has everything that a peer had at the first contact."""
+        """Record that a peer has become `synced` or `settled`."""
         ...
 
 
@@ -80,6 +80,8 @@ class Peer:
         """Id of the peer's process; empty before its first response."""
         self.synced = False
         """True if this replica has everything that the peer had at the first contact."""
+        self.settled = False
+        """True if this replica has everything that the peer had when this replica counted as a copy first."""
         self.responded_at = -math.inf
         """Time of its last response."""
         self._core = core
@@ -120,6 +122,7 @@ class Peer:
         core = self._core
         pauses = Pauses(*core.settings.pauses, core.random)
         target: Vector | None = None
+        last: Vector | None = None
         while True:
             try:
                 request = core.next_pull()
@@ -127,14 +130,21 @@ class Peer:
                 self.responded_at = asyncio.get_running_loop().time()
                 core.supplied(self, found)
                 target = found.vector if target is None else target
+                if not request.sender.joins and last is None:
+                    # From this request on, the peer acknowledges nothing without a copy.
+                    last = found.vector
                 if found.trimmed:
                     await core.fetch_state(self, found.vector)
+                    self.responded_at = asyncio.get_running_loop().time()
             except Unreachable as error:
                 self._report(error)
                 await pauses.wait()
                 continue
             if not self.synced and core.covers(target):
                 self.synced = True
+                core.synced()
+            if not self.settled and last is not None and core.covers(last):
+                self.settled = True
                 core.synced()
             if core.covers(found.vector):
                 pauses.reset()

@@ -66,6 +66,8 @@ class Replicator:
         self.process = self.random.randbytes(ORIGIN_BYTES)
         self.caught_up = threading.Event()
         """Set when the replica may serve. Any thread may wait for it."""
+        self.copies = False
+        """True if this replica counts as a copy for its peers."""
         self.contacts = Contacts(self.process)
         self.store = store
         self._clock = clock.HybridClock(now)
@@ -87,7 +89,7 @@ class Replicator:
     @property
     def sender(self) -> Sender:
         """Return this process as the sender of a message."""
-        return Sender(self.process, self._drains, not self.caught_up.is_set())
+        return Sender(self.process, self._drains, not self.copies)
 
     @property
     def unacknowledged(self) -> int:
@@ -230,7 +232,7 @@ class Replicator:
         await self._join.fetch(peer, target)
 
     def synced(self) -> None:
-        """Record that this replica has everything that a peer had at the first contact."""
+        """Record that a peer has become `synced` or `settled`."""
         self._changed.set()
 
     # Parts that catching up uses too.
