@@ -12,8 +12,8 @@ what they have (about `sync_seconds` after they reach each other):
 - Replicas that can exchange messages come to have the same winner of each key, whatever was lost, repeated or
   delayed, and also for operations of replicas that have ended.
 - A replica becomes ready after it has everything that each reachable peer had, and what the peer has
-  acknowledged without a copy since. A replica that knows no peer, or whose peers are all without data, becomes
-  ready at once, or after `join_seconds` if no peers were reported.
+  acknowledged without a copy since. A replica that knows no peer, or whose peers are all without data,
+  becomes ready at once, or after `join_seconds` if no peers were reported.
 - Queues, retained operations and deferred ones have bounds. Beyond them `append` raises Overloaded before it
   writes anything, and peers that lack more than what is retained get states.
 
