@@ -9,7 +9,6 @@ has its operations, and opening cuts it off. Another block that is damaged is an
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,17 +21,15 @@ from convoy_workloads.serving.replication.messages import (
     FrameError,
     Kind,
     Message,
-    Sender,
     StateBegin,
     StateEnd,
     StateStamps,
     encode,
 )
-from convoy_workloads.serving.replication.operation import ORIGIN_BYTES, Stamp, Vector
+from convoy_workloads.serving.replication.operation import Stamp, Vector
+from convoy_workloads.serving.replication.recovery import block
 
 FILE = "knowledge.bin"
-STAMPS = 4096
-"""Number of stamps of a frame."""
 SLACK = 100_000
 """Number of stamps that may be superseded before the file is written anew."""
 _PART = 1 << 20
@@ -86,7 +83,7 @@ class Knowledge:
             return
         file = self._storage.open_append(self._path)
         try:
-            file.append(_block(vector, stamps))
+            file.append(block(vector, stamps))
             if self._storage.durable:
                 file.sync()
         finally:
@@ -95,16 +92,8 @@ class Knowledge:
 
     def replace(self, vector: Vector, stamps: Mapping[bytes, Stamp]) -> None:
         """Write the version vector and all stamps."""
-        self._storage.write(self._path, [_block(vector, stamps)])
+        self._storage.write(self._path, [block(vector, stamps)])
         self._first = self._entries = len(stamps)
-
-
-def _block(vector: Vector, stamps: Mapping[bytes, Stamp]) -> bytes:
-    parts = [encode(StateBegin(Sender(bytes(ORIGIN_BYTES)), vector))]
-    items = iter(stamps.items())
-    while some := dict(itertools.islice(items, STAMPS)):
-        parts.append(encode(StateStamps(some)))
-    return b"".join([*parts, _END])
 
 
 def _has_block(data: bytes) -> bool:

@@ -103,10 +103,16 @@ class _FactsCollector(Collector):
                 mean,
             )
 
-    def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
-        found = GaugeMetricFamily(name, text, labels=LABELS)
-        found.add_metric(self._values, value)
-        return found
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        return _with_value(GaugeMetricFamily(name, text, labels=LABELS), self._values, value)
+
+
+def _with_value(
+    family: GaugeMetricFamily | CounterMetricFamily, values: Sequence[str], value: float
+) -> Metric:
+    """Return the metric with its only value. `values`: those of LABELS."""
+    family.add_metric(values, value)
+    return family
 
 
 class _KernelCollector(Collector):
@@ -140,8 +146,7 @@ class _ReplicationCollector(Collector):
         }
         for name, (text, value) in gauges.items():
             gauge = GaugeMetricFamily(f"convoy_ann_replication_{name}", text, labels=LABELS)
-            gauge.add_metric(self._values, value)
-            yield gauge
+            yield _with_value(gauge, self._values, value)
         counters = {
             "sent_operations": ("Operations that were sent to peers.", facts.sent),
             "applied_operations": ("Operations of peers that were applied.", facts.applied),
@@ -149,5 +154,4 @@ class _ReplicationCollector(Collector):
         }
         for name, (text, value) in counters.items():
             counter = CounterMetricFamily(f"convoy_ann_replication_{name}", text, labels=LABELS)
-            counter.add_metric(self._values, value)
-            yield counter
+            yield _with_value(counter, self._values, value)

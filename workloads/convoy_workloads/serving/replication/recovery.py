@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from convoy_workloads.serving.replication.catching_up import STAMPS
 from convoy_workloads.serving.replication.log import OperationLog
@@ -16,15 +16,20 @@ from convoy_workloads.serving.replication.messages import (
     StateStamps,
     encode,
 )
-from convoy_workloads.serving.replication.operation import ORIGIN_BYTES, Operation, Stamp
+from convoy_workloads.serving.replication.operation import ORIGIN_BYTES, Operation, Stamp, Vector
 
 
 def dump(log: OperationLog) -> bytes:
     """Return the version vector and the stamps. The engine's state must have all operations that were applied
     before this call, and may have more if its log has them too.
     """
-    parts = [encode(StateBegin(Sender(bytes(ORIGIN_BYTES)), log.vector))]
-    items = iter(log.stamps().items())
+    return block(log.vector, log.stamps())
+
+
+def block(vector: Vector, stamps: Mapping[bytes, Stamp]) -> bytes:
+    """Return a version vector and stamps as frames."""
+    parts = [encode(StateBegin(Sender(bytes(ORIGIN_BYTES)), vector))]
+    items = iter(stamps.items())
     while some := dict(itertools.islice(items, STAMPS)):
         parts.append(encode(StateStamps(some)))
     return b"".join([*parts, encode(StateEnd())])
