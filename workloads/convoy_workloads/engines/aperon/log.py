@@ -156,7 +156,7 @@ class Log:
             )
             self._file.truncate(size)
         if self._options.fsync != "never":
-            # What the death of a process left may not be on the disk yet.
+            # The process before may have died between writing records and syncing them.
             self.sync()
         if path.stat().st_nlink > 1 or self._first + len(records) != self._next:
             # A fork shares its first logs. After a power failure a manifest may be on the disk, and the

@@ -226,7 +226,7 @@ class Schedule:
         self.counts["lost"] += len(self._states) - 1 - kept
         self._expected = self._states[kept]
         self._acknowledge()
-        # What the schedule has damaged stays until the next manifest.
+        # Files that the schedule has damaged stay until the next manifest.
         if damaged := [one for one in self._index.problems if one.path not in self._damaged]:
             raise Mismatch(f"a crash left damaged files: {damaged}")
 

@@ -84,7 +84,7 @@ class Join:
         """
         await self._wait_for(lambda one: one.synced, alone=not self._fresh)
         self._apply_deferred()
-        self._replicator.copies = True
+        self._replicator.counts_as_copy = True
         # Peers that were left out before are left out again.
         await self._wait_for(lambda one: one.settled or not one.synced, alone=True)
         self._replicator.caught_up.set()
@@ -109,7 +109,7 @@ class Join:
         if self._reading.locked():
             return False
         if known is None:
-            return self._replicator.copies or seconds >= settings.join_seconds
+            return self._replicator.counts_as_copy or seconds >= settings.join_seconds
         peers = self._replicator.peers
         behind = [one for one in peers if not reached(one)]
         if not behind:

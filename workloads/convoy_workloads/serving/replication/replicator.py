@@ -66,7 +66,7 @@ class Replicator:
         self.process = self.random.randbytes(ORIGIN_BYTES)
         self.caught_up = threading.Event()
         """Set when the replica may serve. Any thread may wait for it."""
-        self.copies = False
+        self.counts_as_copy = False
         """True if this replica counts as a copy for its peers."""
         self.contacts = Contacts(self.process)
         self.store = store
@@ -89,7 +89,7 @@ class Replicator:
     @property
     def sender(self) -> Sender:
         """Return this process as the sender of a message."""
-        return Sender(self.process, self._drains, not self.copies)
+        return Sender(self.process, self._drains, not self.counts_as_copy)
 
     @property
     def unacknowledged(self) -> int:
