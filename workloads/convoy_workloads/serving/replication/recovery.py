@@ -22,6 +22,8 @@ from convoy_workloads.serving.replication.operation import ORIGIN_BYTES, Operati
 def dump(log: OperationLog) -> bytes:
     """Return the version vector and the stamps. The engine's state must have all operations that were applied
     before this call, and may have more if its log has them too.
+
+    Not for a replica that catches up: its log knows operations that wait for the state of a peer.
     """
     return block(log.vector, log.stamps())
 
