@@ -1,4 +1,5 @@
-"""The HTTP protocol of the server. It bounds what a client may use before the application sees its request.
+"""The HTTP protocol of the server. It bounds what a client may use before the application sees its request,
+and declines other protocols that a client offers.
 
 The application bounds the body. uvicorn and its parser bound neither the size of a header nor the time until
 it is complete.
@@ -7,10 +8,12 @@ it is complete.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from convoy_workloads.serving.asgi import CLOSE, Receive, Scope, Send, respond
+from convoy_workloads.serving.declined_upgrade import DecliningParser
 
 HEADER_BYTES = 64 * 1024
 """Maximum number of bytes of a request's URL, headers and trailers, and of one part that is not complete."""
@@ -44,6 +47,12 @@ class BoundedHttp(HttpToolsProtocol):
     """Bytes received since the parser has completed a part, such as a header."""
     _header_limit = HEADER_BYTES
     _timer: asyncio.TimerHandle | None = None
+    parser: DecliningParser  # type: ignore[assignment]
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        """Take uvicorn's arguments."""
+        super().__init__(*args, **more)
+        self.parser = DecliningParser(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time for the headers of the first request. Refuse a connection too many."""
@@ -70,22 +79,30 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request, and start the time for its headers."""
+        if self.parser.replaying:
+            return
         self._header_bytes = self._pending_bytes = 0
         self._await_headers()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Add a part of the URL."""
+        if self.parser.replaying:
+            return
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header or a trailer."""
+        if self.parser.replaying:
+            return
         self._count(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Let the application handle the request."""
+        if self.parser.replaying:
+            return
         self._end_timer()
         super().on_headers_complete()
 
@@ -96,6 +113,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End the request's body."""
+        if self.parser.should_upgrade():
+            return
         self._pending_bytes = 0
         super().on_message_complete()
 
