@@ -19,6 +19,10 @@ from convoy_workloads.serving.openai.embeddings import Embeddings
 from convoy_workloads.serving.openai.endpoint import ChatEndpoint, CompletionEndpoint
 from convoy_workloads.serving.protocol import ModelCard
 
+OPENAI = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models")
+KSERVE_V1 = (":predict", ":explain")
+"""Ends of the paths of version 1 of KServe's protocol, which begin with /v1/models."""
+
 
 class App:
     """The application. Completions and chats bypass Starlette; all other routes are Starlette's."""
@@ -119,12 +123,23 @@ async def _on_client_left(_: Request, error: Exception) -> Response:
     return Response(status_code=499)  # Nobody reads the response.
 
 
+def _similar(path: str) -> str:
+    """Return the route that a client probably means, whose base URL has a /v1 too many or too few."""
+    for route in OPENAI:
+        if path.rstrip("/").endswith(route.removeprefix("/v1")):
+            return f"did you mean {route}? A client's base URL is http://ADDRESS:PORT/v1"
+    return "the API is below /v1, such as /v1/chat/completions"
+
+
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - Starlette calls this only for an HTTPException
+    path = request.url.path
     words = {
-        404: f"there is no route {request.url.path}; the API is below /v1, such as /v1/chat/completions",
-        405: f"{request.url.path} does not accept {request.method}",
+        404: f"there is no route {path}; {_similar(path)}",
+        405: f"{path} does not accept {request.method}",
     }
     message = words.get(error.status_code, str(error.detail))
+    if error.status_code in words and path.endswith(KSERVE_V1):
+        message = f"{path}: this server has no version 1 of KServe's protocol; use POST /v2/models/NAME/infer"
     found = RequestError(error.status_code, message)
     return Response(found.body(), error.status_code, dict(error.headers or {}), "application/json")

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -27,7 +27,7 @@ from convoy_workloads.serving.front import (
     watch,
 )
 from convoy_workloads.serving.kserve_tensors import RequestId
-from convoy_workloads.serving.openai.requests import DEFAULT_MAX_TOKENS, MAX_CHOICES, StopString, invalid
+from convoy_workloads.serving.openai.requests import DEFAULT_MAX_TOKENS, MAX_CHOICES, StopString, parse_body
 from convoy_workloads.serving.protocol import Inference, ModelCard, Sampling, TensorSpec
 from convoy_workloads.serving.tensor_work import TensorWork
 
@@ -160,10 +160,7 @@ class Routes:
     async def _texts(self, request: Request, card: ModelCard, body: bytes, deadline: float) -> Response:
         """Continue each text of the input."""
         front = self._front
-        try:
-            wanted = TextInference.model_validate_json(body)
-        except ValidationError as error:
-            raise invalid(error) from error
+        wanted = parse_body(TextInference, body)
         given, options = wanted.inputs[0], wanted.parameters
         _check_shape(given)
         prompts = []

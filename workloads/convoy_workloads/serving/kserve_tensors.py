@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from convoy_workloads.serving.datatypes import (
     BYTES,
@@ -22,7 +22,7 @@ from convoy_workloads.serving.datatypes import (
     to_json,
 )
 from convoy_workloads.serving.errors import Headers, RequestError
-from convoy_workloads.serving.openai.requests import invalid
+from convoy_workloads.serving.openai.requests import parse_content
 from convoy_workloads.serving.protocol import ModelCard, TensorSpec
 
 LENGTH = b"inference-header-content-length"
@@ -94,12 +94,11 @@ def parse(body: bytes, headers: Mapping[bytes, bytes], card: ModelCard) -> Tenso
     """
     text, rest = _split(body, headers)
     try:
-        wanted = _Inference.model_validate(orjson.loads(text))
+        content = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         why = f"the body is not valid JSON: {error}{_json_hint(text, LENGTH in headers)}"
         raise RequestError(400, why, code="invalid_json") from error
-    except ValidationError as error:
-        raise invalid(error) from error
+    wanted = parse_content(_Inference, content)
     tensors = _tensors(wanted.inputs, rest, card)
     rows = {name: len(one) for name, one in tensors.items()}
     if len(set(rows.values())) > 1:

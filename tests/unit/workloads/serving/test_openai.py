@@ -13,7 +13,15 @@ import pytest
 from tests.unit.workloads.serving.harness import Scripted, parse_events, serving
 
 from convoy_workloads.engines.lm.tokenizer import ByteTokenizer
+from convoy_workloads.serving.errors import RequestError
 from convoy_workloads.serving.front import Limits
+from convoy_workloads.serving.openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    StreamOptions,
+    parse_chat,
+    parse_completion,
+)
 
 
 async def test_a_completion_has_the_text_and_the_numbers_of_tokens(tmp_path: Path) -> None:
@@ -234,6 +242,38 @@ async def test_other_methods_and_paths_have_errors_of_the_same_form(tmp_path: Pa
         for path, status in (("/v1/completions", 405), ("/v1/nothing", 404), ("/", 404)):
             code, text = await rank.get(path)
             assert code == status and json.loads(text)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/completions", "did you mean /v1/completions?"),
+        ("/v1/v1/chat/completions", "did you mean /v1/chat/completions?"),
+        ("/v1/completions/", "did you mean /v1/completions?"),
+        ("/openai/v1/models", "did you mean /v1/models?"),
+        ("/v1/models/echo:predict", "use POST /v2/models/NAME/infer"),
+        ("/v1/nothing", "the API is below /v1"),
+    ],
+)
+async def test_a_wrong_path_names_the_right_one(path: str, words: str, tmp_path: Path) -> None:
+    async with serving(tmp_path) as rank:
+        code, body, _ = await rank.post(path, GOOD)
+        assert code in (404, 405) and words in body["error"]["message"]
+
+
+def test_a_field_that_is_null_counts_as_absent() -> None:
+    """Each field, also in another object. Some clients send all fields that they know."""
+    plain = parse_completion(json.dumps(GOOD).encode())
+    for field in {*CompletionRequest.model_fields, "unknown"} - {*GOOD}:
+        assert parse_completion(json.dumps({**GOOD, field: None}).encode()) == plain, field
+    message = {"role": "user", "content": "a"}
+    every = dict.fromkeys(ChatRequest.model_fields)
+    chat = {**every, "messages": [{**message, "name": None, "unknown": None}]}
+    assert parse_chat(json.dumps(chat).encode()) == parse_chat(json.dumps({"messages": [message]}).encode())
+    options = {"stream": True, "stream_options": {"include_usage": None}}
+    assert parse_completion(json.dumps({**GOOD, **options}).encode()).stream_options == StreamOptions()
+    with pytest.raises(RequestError, match="stop: "):
+        parse_completion(json.dumps({**GOOD, "stop": [None]}).encode())
 
 
 async def test_the_models_are_listed(tmp_path: Path) -> None:

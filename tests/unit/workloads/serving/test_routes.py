@@ -59,6 +59,14 @@ async def test_a_bad_inference_request_names_its_field(
         assert (code, body["error"]["param"]) == (status, field)
 
 
+async def test_a_field_that_is_null_counts_as_absent(tmp_path: Path) -> None:
+    body = {"id": None, "outputs": None, "inputs": [{**INPUT, "parameters": None}]}
+    async with serving(tmp_path) as rank:
+        for parameters in (None, {"max_tokens": None, "stop": None}):
+            code, found, _ = await rank.post("/v2/models/echo/infer", {**body, "parameters": parameters})
+            assert code == 200 and found["outputs"][0]["data"] == ["ab" * 8, "x" * 16]
+
+
 async def test_the_model_is_described_by_the_open_inference_protocol(tmp_path: Path) -> None:
     async with serving(tmp_path, wait=False) as rank:
         assert (await rank.get("/v2/health/live"))[0] == 200

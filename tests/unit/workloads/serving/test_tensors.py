@@ -174,6 +174,12 @@ def test_a_bad_request_names_its_field(change: dict[str, Any], field: str) -> No
     assert found.value.message.startswith(f"{field}: ")
 
 
+def test_a_field_that_is_null_counts_as_absent() -> None:
+    body = {"id": None, "inputs": [{**X, "parameters": None}, WORD], "parameters": None, "outputs": None}
+    found = parse(json.dumps(body).encode(), {}, TABLE)
+    assert (found.rows, found.outputs) == (2, ("sum",))
+
+
 @pytest.mark.parametrize("length", ["x", "-1", "999"])
 def test_a_bad_length_of_the_json_part_is_refused(length: str) -> None:
     with pytest.raises(RequestError, match="Inference-Header-Content-Length: must be"):

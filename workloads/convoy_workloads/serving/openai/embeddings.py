@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from convoy_workloads.serving.asgi import read_body
 from convoy_workloads.serving.errors import RequestError
 from convoy_workloads.serving.front import Front, Request, outputs_of, request_id, watch
-from convoy_workloads.serving.openai.requests import invalid
+from convoy_workloads.serving.openai.requests import parse_body
 from convoy_workloads.serving.protocol import Inference, ModelCard
 from convoy_workloads.serving.tensor_work import TensorWork
 
@@ -50,10 +50,7 @@ class Embeddings:
         front.check(headers)
         deadline = front.deadline(headers)
         body = await read_body(headers, http.receive, front.limits.body_bytes, deadline)
-        try:
-            wanted = EmbeddingRequest.model_validate_json(body)
-        except ValidationError as error:
-            raise invalid(error) from error
+        wanted = parse_body(EmbeddingRequest, body)
         card = front.card(wanted.model)
         _check(card, wanted)
         texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input

@@ -1,7 +1,8 @@
 """The bodies of OpenAI's completion and chat requests, and their limits.
 
 A field that would change the result and that no engine supports may only have its neutral value. Other fields
-of OpenAI's API that do not affect the result are accepted and ignored. Any other field may only be null.
+of OpenAI's API that do not affect the result are accepted and ignored. Any other field may only be null. A
+field that is null counts as absent.
 """
 
 from __future__ import annotations
@@ -178,36 +179,53 @@ class ChatRequest(CommonRequest):
 
 def parse_completion(body: bytes) -> CompletionRequest:
     """Return the request. Raises RequestError, with the name of the wrong field."""
-    return _parse(CompletionRequest, body)
+    return parse_body(CompletionRequest, body)
 
 
 def parse_chat(body: bytes) -> ChatRequest:
     """Return the request. Raises RequestError, with the name of the wrong field."""
-    return _parse(ChatRequest, body)
+    return parse_body(ChatRequest, body)
 
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-def _parse(kind: type[_Body], body: bytes) -> _Body:
+def parse_body(kind: type[_Body], body: bytes) -> _Body:
+    """Return a body in JSON. A field that is null counts as absent, because some clients send null for every
+    field that they know and do not use. Raises RequestError, with the name of the wrong field.
+    """
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        unused = [path for one in _details(error) if (path := _unknown_null(one))]
+        if not _nulls(error):
+            raise invalid(error) from error
+    return parse_content(kind, from_json(body))
+
+
+def parse_content(kind: type[_Body], content: Any) -> _Body:
+    """Return a body, as `parse_body` does, from the content of its JSON, which it may change."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        unused = _nulls(error)
         if not unused:
             raise invalid(error) from error
     try:
-        return kind.model_validate(_without(from_json(body), unused))
+        return kind.model_validate(_without(content, unused))
     except ValidationError as error:
         raise invalid(error) from error
 
 
-def _unknown_null(error: ErrorDetails) -> list[str | int]:
-    """Return the path of an unknown field that is null; an empty list for another error. Some clients send
-    null for every field that they know and do not use.
-    """
-    unused = error["type"] == "extra_forbidden" and error["input"] is None
-    return [part for part in error["loc"] if not _names_type(str(part))] if unused else []
+def _nulls(error: ValidationError) -> list[list[str | int]]:
+    """Return the paths of the fields that are null and must not be."""
+    return [path for one in _details(error) if (path := _null(one))]
+
+
+def _null(error: ErrorDetails) -> list[str | int]:
+    """Return the path of a field that is null; an empty list for another error, also of a list's element."""
+    path = [part for part in error["loc"] if not _names_type(str(part))]
+    null = error["input"] is None and error["type"] != "json_invalid"
+    return path if null and path and isinstance(path[-1], str) else []
 
 
 def _without(content: Any, paths: list[list[str | int]]) -> Any:
