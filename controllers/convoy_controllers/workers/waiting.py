@@ -121,6 +121,8 @@ def refused(observed: ObservedPods, layout: Sequence[Slot]) -> Violation | None:
 
 def _refusal_advice(why: str, role: str) -> str:
     """Return advice about a refusal that does not blame a field of the pod."""
+    if "is not this job's" in why:
+        return f"a pod's name begins with the names of job and role, so another name than {role!r} also helps"
     if "exceeded quota" in why or "failed quota" in why:
         return "free resources in the namespace, have its ResourceQuota raised, or request less"
     if "usage per" in why or "limit to request ratio" in why:

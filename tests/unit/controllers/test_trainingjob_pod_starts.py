@@ -192,6 +192,7 @@ def test_message_of_the_autoscaler_is_added_to_that_of_the_scheduler() -> None:
         ("no PriorityClass with name high was found", "correct its name"),
         ('admission webhook "x.example.com" denied the request: no', "the owner of that webhook or policy"),
         ('failed calling webhook "x.example.com": EOF', "ask its owner; Convoy tries again"),
+        ("a pod of that name exists and is not this job's", "another name than 'worker' also helps"),
         ('violates PodSecurity "restricted:latest"', "correct spec.roles[worker].template"),
     ],
 )
