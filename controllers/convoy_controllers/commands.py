@@ -198,7 +198,7 @@ class MemberAddress:
 
 @dataclass(frozen=True, slots=True)
 class ReportMembers:
-    """Reports the pods of the process group to an Independent pod. A report replaces the one before."""
+    """Reports the pods of the process group to an Independent pod. A report replaces the previous one."""
 
     node: str
     pod_uid: str

@@ -90,7 +90,7 @@ class PodView:
     the condition yet.
     """
     started: float = 0.0
-    """Unix seconds at which the kubelet accepted the pod; 0 before."""
+    """Unix seconds at which the kubelet accepted the pod; 0 until then."""
     cpu_millicores: int = 0
     """Processor request of the ranks' container, in thousandths of a core; 0 without a request."""
 

@@ -244,12 +244,12 @@ class PlanEngine(StatusModel):
 
 
 class PlanStatus(StatusModel):
-    """The registered plan."""
+    """The plan that the store had before the first run."""
 
     hash: str
     """SHA-256 of the plan as canonical JSON (RFC 8785), with the prefix `sha256:`."""
     registered_at: datetime | None = None
-    """Time at which the store had the plan. No run starts before."""
+    """Time at which the store had the plan. No run starts earlier."""
     engines: Annotated[list[PlanEngine], Field(max_length=16)] = Field(default_factory=list)
     document: str = ""
     """The plan as canonical JSON. `hash` is the digest of this text."""

@@ -94,8 +94,8 @@ class ServingRole(Model):
     A role whose `scaling` has mode Convoy has none either.
     """
     scaling: Scaling | None = None
-    """Limits and metrics by which the number of replicas follows the load. If absent, nothing scales the
-    role.
+    """Limits and metrics by which the number of replicas follows the load. If absent, Convoy does not scale
+    the role.
     """
     group_size: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of pods of each replica. Slot 0 receives the requests."""

@@ -38,7 +38,7 @@ class ServingRoleStatus(StatusModel):
 
 
 class RevisionStatus(StatusModel):
-    """A stored revision."""
+    """A revision of the pod templates, which a ControllerRevision stores."""
 
     name: str
     number: int = 0
@@ -49,7 +49,9 @@ class ModelStatus(StatusModel):
     """The generation that the replicas load, and its origin."""
 
     job: str = ""
-    """Name of the TrainingJob that saved the generation; absent if the job was deleted before."""
+    """Name of the TrainingJob that saved the generation; absent if `spec.model.checkpoint` names the job by
+    uid.
+    """
     uid: str
     """`metadata.uid` of the TrainingJob."""
     store: str = ""
@@ -164,7 +166,7 @@ class ServingJobStatus(StatusModel):
     """Reason of the condition that needs attention first."""
     message: str = ""
     ready: str = ""
-    """Number of ready and of desired replicas of all roles, such as `3/4`."""
+    """Ready and desired replicas of all roles together, such as `3/4`."""
     replicas: int = 0
     """Number of replicas of the scaled role that exist and are not being deleted."""
     ready_replicas: int = 0
@@ -178,7 +180,7 @@ class ServingJobStatus(StatusModel):
     update_revision: str = ""
     """Revision that the replicas run or roll to."""
     selector: str = ""
-    """Label selector of slot 0 of each replica of the scaled role, for autoscalers."""
+    """Label selector of the scaled role's pods in slot 0, for autoscalers."""
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )
@@ -196,7 +198,7 @@ class ServingJobStatus(StatusModel):
     traffic: Traffic | None = None
     """Absent until an agent has reported requests."""
     last_scale_time: datetime | None = None
-    """Time of the newest change of a number of replicas by Convoy's autoscaler."""
+    """Time at which Convoy's autoscaler last changed a role's number of replicas."""
     scaling: Annotated[list[ScalingStatus], Field(max_length=8, json_schema_extra=map_list("role"))] = Field(
         default_factory=list
     )

@@ -120,7 +120,9 @@ ENV_READY_PORT = "CONVOY_READY_PORT"
 engine have it.
 """
 ENV_DRAIN_SECONDS = "CONVOY_DRAIN_SECONDS"
-"""Variable with the time limit for requests in flight after a serving rank has stopped accepting new ones."""
+"""Variable with the seconds that requests in flight may take after a serving rank has stopped accepting
+requests.
+"""
 ENV_ENDPOINT_LAG_SECONDS = "CONVOY_ENDPOINT_LAG_SECONDS"
 """Variable with the time for which a serving rank still accepts requests after SIGTERM. In this time all
 proxies drop the pod's endpoint.
@@ -261,7 +263,7 @@ class ConditionType:
     may spend money.
     """
     REGISTERED = "Registered"
-    """Condition of Experiment: the store has the plan. No run starts before."""
+    """Condition of Experiment: the store has the plan. No run starts earlier."""
     PLAN_KEPT = "PlanKept"
     """Condition of Experiment: all runs used the images of the plan. Absent before the registration."""
     STOPPED_EARLY = "StoppedEarly"

@@ -67,7 +67,7 @@ class Network:
                 continue
 
     def link(self, index: int) -> str:
-        """Return the name of the machine's end of the veth pair of node `index`."""
+        """Return the name of the veth device on the machine that leads to node `index`."""
         return link_name(self.identity, index)
 
     def connect(self, index: int, pid: int) -> None:

@@ -17,7 +17,7 @@ from typing import IO
 from e2e.cluster.run import wait_for
 
 # Environment variable that marks every process of a cluster. `down` searches for this mark. It thus also
-# finds a process whose pid was not stored because the tool was killed before.
+# finds a process whose pid was not stored because the tool was killed first.
 MARK = "CONVOY_LOCAL_CLUSTER"
 
 

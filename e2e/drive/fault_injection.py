@@ -104,12 +104,16 @@ class JobUnderTest:
         return self.recovery_from(inject(PerturbationKind.KILL_POD, 1, target))
 
     def kill_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """Crash the node of a pod, so that the node's memory is lost."""
+        """Crash the node of pod `index`, so that the node's memory is lost. Wait at most `seconds` for the
+        recovery, and return its stages.
+        """
         target = PodTarget.of(self.cluster, self.pods[index])
         return self.recovery_from(inject(PerturbationKind.NODE_LOSS, 1, target), seconds, ("peer", "remote"))
 
     def cut_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """Cut the node of a pod off the network, so that no other node can reach its memory."""
+        """Cut the node of pod `index` off the network, so that no other node can reach the memory of this
+        node. Wait at most `seconds` for the recovery, and return its stages.
+        """
         node = self.cluster.node(self.pods[index].spec.node_name)
         return self.recovery_from(_cut(node), seconds, ("peer", "remote"))
 

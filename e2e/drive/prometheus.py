@@ -20,7 +20,7 @@ from e2e.cluster.run import tail
 
 @dataclass(frozen=True)
 class Alert:
-    """A firing alert."""
+    """An alert that fires, as Prometheus reports it."""
 
     name: str
     labels: Mapping[str, str]

@@ -65,7 +65,7 @@ class Account:
     counts: dict[Act, int] = field(default_factory=lambda: dict.fromkeys(Act, 0))
     node_seconds: float = 0.0
     max_delay: float = 0.0
-    """Longest time by which an act came after its time in the trace."""
+    """Maximum seconds by which an act came after its time in the trace."""
 
     @property
     def losses_per_node_hour(self) -> float | None:

@@ -61,7 +61,9 @@ def emulate(unit: str, extra: tuple[str, ...], folder: Path | None) -> Path:
 
 
 def run(cases: int, seed: int, folder: Path | None = None) -> list[str]:
-    """Run random cases, divided among all kernels. Return a line for each kernel. Raises AssertionError."""
+    """Run random cases, divided among all kernels. Return a line for each kernel. Raises AssertionError for
+    the first case in which a kernel differs from its twin.
+    """
     every = list(suites())
     lines = []
     for module, kernel in every:

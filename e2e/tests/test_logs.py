@@ -69,7 +69,7 @@ def log_contains(cluster: Cluster, pod: dict[str, Any], words: str) -> bool:
 
 
 def part_logs(cluster: Cluster, name: str) -> str:
-    """Return the logs of all pods of a part of Convoy: operator, agent or dashboard."""
+    """Return the logs of all pods in a part of Convoy: operator, agent or dashboard."""
     selector = f"app.kubernetes.io/component={name}"
     return "\n".join(log(cluster, pod) for pod in pods(cluster, NAMESPACE, selector))
 

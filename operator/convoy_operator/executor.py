@@ -244,9 +244,8 @@ class Executor:
         log.info("object patched", kind=child.resource.kind, name=child.name)
 
     async def _patch_status(self, owner: Owner, child: PatchStatus) -> None:
-        """Store a status.
-
-        Raises errors.Conflict. Any other error is only logged, because the next plan tries again.
+        """Store a status. Raises errors.Conflict if the object has changed meanwhile. Any other error is only
+        logged, because the next plan tries again.
         """
         try:
             await self._store_status(owner, child)

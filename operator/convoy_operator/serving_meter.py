@@ -38,7 +38,7 @@ class Counted:
     restarts: int = 0
     """Number of counted restarts."""
     decisions: tuple[str, ...] = ()
-    """Reason of each change of a number of replicas by the autoscaler."""
+    """Reason of each scaling by the autoscaler."""
 
 
 class ServingMeter:

@@ -101,7 +101,7 @@ class Volumes:
     async def unpublish(self, volume_id: str, target_path: str) -> None:
         """Unmount a volume. After a pod's last volume, also close the pod's session and remove its folder.
 
-        Idempotent. Raises InvalidVolume or OSError.
+        Idempotent. Raises InvalidVolume for a request with invalid fields, or OSError if the unmount fails.
         """
         target = self._target(target_path)
         async with self._turn:

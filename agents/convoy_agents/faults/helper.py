@@ -92,7 +92,7 @@ def family(proc: Path, pid: int) -> list[int]:
 
 
 def cpu_seconds(proc: Path, pid: int) -> float:
-    """Return the processor time of a process; 0 if it does not run."""
+    """Return the processor time of a process in seconds; 0 if it does not run."""
     with contextlib.suppress(OSError, IndexError):
         fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

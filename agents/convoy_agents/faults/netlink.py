@@ -106,7 +106,7 @@ class RouteSocket:
             pass
 
     def remove_root(self, interface: int, handle: int) -> None:
-        """Remove the root queue discipline with this handle. Raises OSError."""
+        """Remove the root queue discipline with this handle. Raises OSError if the kernel refuses."""
         body = _QDISC.pack(0, interface, handle, _ROOT, 0)
         for _ in self._request(_RTM_DELQDISC, _ACK, body):
             pass

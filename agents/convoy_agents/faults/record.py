@@ -63,9 +63,9 @@ class Record:
     undo: dict[str, Any] = field(default_factory=dict)
     """Data that the fault's kind needs to undo its changes."""
     injected_ms: int = 0
-    """Unix milliseconds at which the fault took effect; 0 before."""
+    """Unix milliseconds at which the fault took effect; 0 until then."""
     undone_ms: int = 0
-    """Unix milliseconds at which the fault was over; 0 before."""
+    """Unix milliseconds at which the fault was over; 0 until then."""
     achieved: float | None = None
     """Measured magnitude; None before the first measurement."""
     message: str = ""

@@ -36,7 +36,7 @@ class Slow(Fault):
             )
         self._began = self.around.clock()
         self._cores = 0.0
-        """Processors to which each container is limited; 0 before."""
+        """Number of processors to which each container is limited; 0 until there is a limit."""
         self._baseline = 0.0
         self._used = self._measured_seconds = 0.0
         self._last = self._usage(self._containers(target))

@@ -50,7 +50,9 @@ def fetch(
 
 
 def select(stored: Inventory, source: ModelSource, where: str) -> tuple[Record, list[Manifest]]:
-    """Return the record of a generation, and the manifest of each shard. Pure. Raises ModelError."""
+    """Return the record of a generation, and the manifest of each shard. Pure. Raises ModelError if the store
+    lacks the generation or a shard.
+    """
     label = f"step {source.step}" + (f" of incarnation {source.incarnation}" if source.incarnation else "")
     record = _find(stored, source)
     if record is None:

@@ -57,7 +57,7 @@ class Store(Protocol):
 
 
 def pinned_generations(store: Store, pinned: Sequence[ModelSource]) -> set[Generation]:
-    """Return the generations of a store that models name. Raises StoreError."""
+    """Return the generations of a store that models name. Raises StoreError if the store fails."""
     found = {Generation(one.incarnation, one.step) for one in pinned if one.incarnation}
     steps = {one.step for one in pinned if not one.incarnation}
     if steps:

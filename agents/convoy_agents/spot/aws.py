@@ -28,7 +28,9 @@ class Ec2Metadata:
         self._token = ""
 
     async def poll(self) -> tuple[Finding, ...]:
-        """Return the interruption and the rebalance recommendation that hold. Raises SourceError."""
+        """Return the interruption and the rebalance recommendation that hold. Raises SourceError if the
+        service gives no valid reply.
+        """
         found = Findings()
         with found.part() as part:
             action = await self._get(ACTION_PATH)
@@ -62,7 +64,7 @@ class Ec2Metadata:
 
 
 def interruption(reply: Reply) -> Finding:
-    """Return the interruption in a reply of `spot/instance-action`. Raises SourceError."""
+    """Return the interruption in a reply of `spot/instance-action`. Raises SourceError for an invalid reply."""
     action = reply.json()
     if action.get("action") not in ACTIONS:
         raise SourceError(f"action: {str(action.get('action'))[:40]!r} is not one of {', '.join(ACTIONS)}")

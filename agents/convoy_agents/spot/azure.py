@@ -38,7 +38,9 @@ class AzureScheduledEvents:
         self._name = self._resource_id = ""
 
     async def poll(self) -> tuple[Finding, ...]:
-        """Return the events that end a machine of the scale set. Raises SourceError."""
+        """Return the events that end a machine of the scale set. Raises SourceError if the service gives no
+        valid reply.
+        """
         if not self._name:
             await self._identify()
         events = (await self._get(EVENTS_PATH)).json().get("Events")

@@ -10,7 +10,7 @@ from convoy_agents.pods.fields import MessageError, show, text, whole
 from convoy_crds.spotpool_status import NoticeSource
 
 MAX_NAME = 253
-"""Maximum number of characters of the name of a node."""
+"""Maximum length of a node name in characters."""
 MAX_UNIX_MS = 2**43
 """Maximum of a time in Unix milliseconds, in the year 2248."""
 

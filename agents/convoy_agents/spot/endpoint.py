@@ -17,7 +17,7 @@ from convoy_agents.spot.source import SourceError
 REQUEST_SECONDS = 1.0
 """Maximum seconds for the whole exchange."""
 MAX_HEAD, MAX_BODY = 16 * 1024, 256 * 1024
-"""Maximum bytes of the headers and of the body of a reply."""
+"""Maximum bytes of a reply's headers, and of its body."""
 LINK_LOCAL = "169.254.169.254"
 """Address of the metadata services of EC2, Compute Engine and Azure. It never leaves the machine."""
 

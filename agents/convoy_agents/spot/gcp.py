@@ -25,7 +25,8 @@ class ComputeEngineMetadata:
         self._endpoint = endpoint or Endpoint()
 
     async def poll(self) -> tuple[Finding, ...]:
-        """Return the preemption or the maintenance that holds at present. Raises SourceError.
+        """Return the preemption or the maintenance that holds at present. Raises SourceError if the service
+        gives no valid reply.
 
         A maintenance that stops the instance is a removal: it is no sign of missing capacity.
         """

@@ -21,7 +21,7 @@ AGAIN_SECONDS = 1.0
 MAX_REPORTS = 1024
 """Maximum number of programs' reports on one node. Further ones are dropped."""
 MAX_PROBLEM = 200
-"""Maximum number of characters of a problem of the metadata service."""
+"""Maximum length of a message about the metadata service, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Notices:
         self._poll: hub_pb2.NoticePoll | None = None
         """The state of the polls of the metadata service; None before the first poll."""
         self._stopping = 0.0
-        """Unix seconds at which the agent was told to stop; 0 before."""
+        """Unix seconds at which the agent was told to stop; 0 until then."""
         self._due = False
 
     def set_findings(

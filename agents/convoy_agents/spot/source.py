@@ -68,7 +68,8 @@ class NoticeSource(Protocol):
 
 def unix_seconds(text: object, name: str) -> float:
     """Return a time of a reply in Unix seconds. Times are ISO 8601 (`2026-09-18T08:22:00Z`) or HTTP dates
-    (`Mon, 19 Sep 2026 18:29:47 GMT`), and in UTC if they name no zone. Raises SourceError.
+    (`Mon, 19 Sep 2026 18:29:47 GMT`), and in UTC if they name no zone. Raises SourceError, with `name`, for
+    any other value.
     """
     if not isinstance(text, str) or not text:
         raise SourceError(f"{name}: {str(text)[:40]!r} is not a time")

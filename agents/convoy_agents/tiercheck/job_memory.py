@@ -187,7 +187,7 @@ class JobMemory(StoreAccess):
 
     async def _with_room(self, allocate: Callable[[], Awaitable[None]]) -> None:
         """Allocate memory. If the node has too little, and jobs with tiers by default can give way, allocate
-        again after they have. Raises BudgetExceeded.
+        again after they have. Raises BudgetExceeded if the memory still does not suffice.
         """
         try:
             await allocate()

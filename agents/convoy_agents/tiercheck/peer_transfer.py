@@ -98,7 +98,9 @@ class PeerTransfer:
         self._rate = Rate(rate)
 
     async def survey(self, place: NodeAddress, plan: Assignment, member: bool) -> Surveyed:
-        """Return what another node holds of a job. Raises Unreachable. `plan`: the assignment of slot 0."""
+        """Return what another node holds of a job. Raises Unreachable if that node's agent does not answer or
+        its answer is invalid. `plan`: the assignment of slot 0.
+        """
         request = hub_pb2.SurveyRequest(
             job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, slot_token=plan.slot_token
         )
@@ -115,7 +117,9 @@ class PeerTransfer:
             raise _unreachable(place, error) from error
 
     async def resume(self, place: NodeAddress, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
-        """Request the restore decision from the agent of slot 0. Raises Unreachable."""
+        """Request the restore decision from the agent of slot 0. Raises Unreachable if that agent does not
+        answer or its answer is invalid.
+        """
         with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
             reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
@@ -205,7 +209,7 @@ class PeerTransfer:
 
     async def list_states(self, place: NodeAddress, plan: Assignment) -> list[tuple[str, Manifest]]:
         """Return the states of replicas on another node that the replica of `plan` may read, with their uids.
-        Raises Unreachable.
+        Raises Unreachable if that node's agent does not answer or its answer is invalid.
         """
         request = hub_pb2.ListStatesRequest(uid=plan.job_uid, slot_token=plan.slot_token)
         with _raising_unreachable(place):

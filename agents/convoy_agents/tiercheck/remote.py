@@ -172,23 +172,23 @@ class Remotes:
         return known is not None and known.message.conditional
 
     async def inventory(self, plan: Assignment) -> Inventory:
-        """Return the inventory of the job's part of the store. Raises StoreError."""
+        """Return the inventory of the job's part of the store. Raises StoreError if the store fails."""
         call = self._call(plan)
         return await call.run(call.store().inventory)
 
     async def branch(self, plan: Assignment, branch: Branch) -> None:
         """Write a branch to the job's part of the store. The branch names the generation from which an
-        incarnation starts, or says that this is not decided yet. Raises StoreError.
+        incarnation starts, or says that this is not decided yet. Raises StoreError if the store fails.
         """
         call = self._call(plan)
         part = call.store()
         await call.run(lambda: part.put_branch(branch))
 
     async def adopt(self, plan: Assignment) -> None:
-        """Copy the checkpoint of another job, from which this job starts, into this job's part of the
-        store. Do nothing if the job starts from no other job.
+        """Copy the checkpoint of another job, from which this job starts, into this job's part of the store.
+        Do nothing if the job starts from no other job.
 
-        Raises StoreError or Damaged.
+        Raises StoreError if the store fails, or Damaged if an object of the checkpoint is damaged.
         """
         use = plan.memory.store if plan.memory else None
         if use is None or not use.resume_uid:
@@ -205,8 +205,8 @@ class Remotes:
         )
 
     async def upload(self, plan: Assignment, job_memory: JobMemory, key: str) -> None:
-        """Upload a shard from this node's memory. Raises StoreError. Raises Damaged if the shard is missing
-        or damaged in this node's memory.
+        """Upload a shard from this node's memory. Raises StoreError if the store fails. Raises Damaged if the
+        shard is missing or damaged in this node's memory.
         """
         call, loop = self._call(plan), asyncio.get_running_loop()
         part = call.store()
@@ -250,11 +250,11 @@ class Remotes:
 
     async def commit(self, plan: Assignment, record: Record) -> bool:
         """Write the record of a generation to the store. Return True if the generation is committed. Raises
-        StoreError.
+        StoreError if the store fails.
 
-        Write nothing and return False if the store shows that a later incarnation has started. This agent
-        may have been cut off from the job's other nodes when that incarnation started. The later
-        incarnation then does not know this generation, and must not find it later.
+        Write nothing and return False if the store shows that a later incarnation has started. This agent may
+        have been cut off from the job's other nodes when that incarnation started. The later incarnation then
+        does not know this generation, and must not find it later.
         """
         call = self._call(plan)
         part = call.store()
@@ -267,7 +267,7 @@ class Remotes:
 
     async def collect_garbage(self, plan: Assignment) -> None:
         """Delete the objects of the job that its assignment's `keep_last` and `keep_every_steps` do not
-        require, except the generations that ServingJobs load. Raises StoreError.
+        require, except the generations that ServingJobs load. Raises StoreError if the store fails.
         """
         call = self._call(plan)
         part = call.store()
@@ -289,14 +289,16 @@ class Remotes:
 
     async def read(self, name: str, job: JobFolder, do: Callable[[Store, threading.Event], T]) -> T:
         """Return the result of `do`, which reads a job's part of the store `name`. `do` runs in a thread and
-        gets an event that is set when the caller is cancelled. Raises StoreError.
+        gets an event that is set when the caller is cancelled. Raises StoreError if the store fails.
         """
         call = self._open(name, job)
         part = call.store()
         return await call.fetch(lambda stop: do(part, stop))
 
     async def put_trace(self, plan: Assignment, store: str, name: str, data: bytes) -> None:
-        """Write a trace of a job to its part of the store `store`, whole or not at all. Raises StoreError."""
+        """Write a trace of a job to its part of the store `store`, whole or not at all. Raises StoreError if
+        the store fails.
+        """
         call = self._open(store, JobFolder(plan.job.partition("/")[0], plan.job_uid))
         part = call.store()
         await call.send(lambda _: part.put_trace(name, data))

@@ -112,7 +112,7 @@ class Restores:
         self, plan: Assignment, attempt: int, broken: Broken, *, bases: bool = False
     ) -> PodRestore:
         """Get the decision for the pod, and start the incarnation in this node's memory. Return the pod's
-        restore. Raises RestoreFailed.
+        restore. Raises RestoreFailed if slot 0's agent cannot decide, or if a shard cannot be fetched.
 
         Every rank of the pod calls this and gets the same decision.
         """

@@ -36,7 +36,7 @@ MAX_FILES = 8
 
 Put = Callable[[Assignment, str, str, bytes], Coroutine[Any, Any, None]]
 """(assignment of the job, name of the store, name of the file, bytes) -> write the file, whole or not at all.
-Raises StoreError.
+Raises StoreError if the store fails.
 """
 
 log = structlog.get_logger()

@@ -30,7 +30,7 @@ class _Entry:
     scraped: bool = False
     """True if the totals come from the program's metrics, not from a rank's report."""
     urgent_at: float = -math.inf
-    """Time at which waiting requests were last urgent."""
+    """Seconds of the monotonic clock at which waiting requests were last urgent."""
 
 
 class TrafficBuffer:

@@ -17,9 +17,8 @@ class FetchError(Exception):
 
 
 async def fetch(address: str, port: int, path: str) -> str:
-    """Return the body of a page. A redirect is an error, so the agent connects to the pod only.
-
-    Raises FetchError.
+    """Return the body of a page. A redirect is an error, so the agent connects to the pod only. Raises
+    FetchError if the pod does not answer with a page.
     """
     try:
         async with asyncio.timeout(FETCH_SECONDS):

@@ -179,7 +179,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ComputeNode:
-    """A computation."""
+    """A computation in the trace of a rank."""
 
     id: int
     deps: tuple[int, ...] = ()
@@ -191,7 +191,7 @@ class ComputeNode:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveNode:
-    """A collective."""
+    """A collective operation in the trace of a rank."""
 
     id: int
     type: CollectiveType

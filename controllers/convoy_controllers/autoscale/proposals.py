@@ -32,7 +32,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The largest proposal."""
+    """The metric that asks for the most replicas, and this number."""
 
     metric: Metric
     replicas: int

@@ -25,7 +25,7 @@ class Readiness:
     status: str
     """`True`, `False` or `Unknown`."""
     since: float = 0.0
-    """Time of the last change of the status."""
+    """Unix seconds at which the status last changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Pod:
     deleting: bool = False
     readiness: Readiness | None = None
     started: float | None = None
-    """Time at which the kubelet accepted the pod."""
+    """Unix seconds at which the kubelet accepted the pod."""
     containers: tuple[Container, ...] = ()
     requests: Mapping[str, int] | None = None
     """Requests of the whole pod, if its spec sets some (`spec.resources`), in thousandths."""
@@ -85,6 +85,6 @@ class Observed:
     readings: tuple[Reading, ...] = ()
     """The value of each metric, in the order of `Scaling.metrics`."""
     worked_at: float = 0.0
-    """Newest known time at which the workload had a request. It counts as activity, because a queue can be
-    empty each time it is read. Without a known time: 0.
+    """Unix seconds of the newest known request of the workload; 0 if none is known. Such a request counts as
+    activity, because a queue can be empty each time it is read.
     """

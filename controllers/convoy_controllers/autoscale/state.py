@@ -41,8 +41,8 @@ class State:
     scale_ups: tuple[ScaleEvent, ...] = ()
     scale_downs: tuple[ScaleEvent, ...] = ()
     active_at: float | None = None
-    """Time at which a metric was last above its activation threshold. None if the workload has a minimum
-    above zero.
+    """Unix seconds at which a metric was last above its activation threshold. None if the workload has a
+    minimum above zero.
     """
     at_zero: bool = False
     """True if the autoscaler itself has scaled the workload to zero."""

@@ -75,7 +75,9 @@ def params(draft: Draft, plan: PlanStatus) -> dict[str, Any]:
 
 
 def controls(result: Mapping[str, Any]) -> list[ControlStatus]:
-    """Return the controls in the result of an analysis. Raises MalformedResult."""
+    """Return the controls in the result of an analysis. Raises MalformedResult if the result has another
+    form.
+    """
     found = []
     for row in _rows(result, "controls", 3):
         name, passed, message = row
@@ -87,7 +89,9 @@ def controls(result: Mapping[str, Any]) -> list[ControlStatus]:
 
 
 def verdicts(spec: ExperimentSpec, result: Mapping[str, Any]) -> list[VerdictStatus]:
-    """Return the verdicts in the result of an analysis. Raises MalformedResult."""
+    """Return the verdicts in the result of an analysis. Raises MalformedResult if the result has another
+    form.
+    """
     return [_verdict(spec, row) for row in _rows(result, "verdicts", 10)]
 
 

@@ -72,7 +72,7 @@ def tuned_values(tuning: TuningStatus | None) -> list[Value]:
 
 def settings(arm: Arm, chosen: list[Value]) -> Any:
     """Return the arm's settings with the chosen values: the parameters of a simulation, or the spec of a job.
-    Raises InvalidFieldPath.
+    Raises InvalidFieldPath if they lack the field of a chosen value.
     """
     if arm.type is ArmType.SIMULATION:
         found: Any = dict(arm.simulation.params) if arm.simulation is not None else {}

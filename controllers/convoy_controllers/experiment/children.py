@@ -61,7 +61,9 @@ def max_name(arm: Arm) -> int:
 def run_job(
     experiment: Experiment, run: Run, record: RunStatus, engines: Mapping[str, Engine]
 ) -> dict[str, Any]:
-    """Return the job of a run. Raises InvalidFieldPath."""
+    """Return the manifest of the job of a run. Raises InvalidFieldPath if the spec lacks the field of a
+    chosen value.
+    """
     chosen = arms.settings(run.arm, arms.values(experiment, run))
     if run.arm.type is ArmType.SIMULATION:
         chosen = _tool(ENGINE_SIMULATION, simulation_params(experiment, run, chosen))
@@ -118,7 +120,7 @@ def step_job(
 def manifest(
     experiment: Experiment, resource: Resource, name: str, spec: Mapping[str, Any], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return a job that the experiment owns."""
+    """Return the manifest of a job that the experiment owns."""
     meta, plan = experiment.metadata, experiment.status.plan
     own = {LABEL_EXPERIMENT: meta.name, LABEL_MANAGED: OPERATOR}
     return {

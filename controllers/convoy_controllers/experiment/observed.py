@@ -80,7 +80,7 @@ class Observed:
     pods: Mapping[str, tuple[PodView, ...]] = field(default_factory=dict)
     """Pods of each job whose run a perturbation may disturb, by uid of the job."""
     first_steps: Mapping[str, datetime] = field(default_factory=dict)
-    """Time of the first step of each of these jobs that has made one, by uid of the job."""
+    """Time at which each of these jobs made its first step, by job uid. Jobs without a step are absent."""
     faults: Mapping[str, FaultState] = field(default_factory=dict)
     """Faults that were ordered for these pods and reported, by id of the fault."""
     engines: Mapping[str, Engine] = field(default_factory=dict)

@@ -106,9 +106,7 @@ class FewPeers:
     """Recent mean of the distance to the peers, by rank."""
     product: float = _TOKENS_PRIOR
     square: float = _TOKENS_PRIOR
-    """Sums over the calm windows of the deviations of tokens times those of seconds, and of the squared
-    deviations of tokens.
-    """
+    """Sums over the calm windows: token deviations times second deviations, and squared token deviations."""
 
     @classmethod
     def initial(cls, groups: SmallGroups) -> FewPeers:

@@ -30,7 +30,7 @@ class Part:
     kind: FindingPlace
     """NODE, INSIDE, LINK or RACK; GROUP if the communicator's slow part is unknown."""
     where: tuple[int, ...]
-    """Numbers of one node, of the two nodes of a link, of one rack, or of all nodes of a group."""
+    """Number of one node or one rack, or the numbers of both nodes at a link or of all nodes in a group."""
 
 
 def nodes_of(group: Group, layout: Layout) -> list[int]:

@@ -82,7 +82,7 @@ class Contacts:
 
 
 def last_contact(job: StrictJob[P], contacts: Contacts) -> float:
-    """Return the time of the newest contact that counts for this job."""
+    """Return the time of the newest contact that counts for this job, on the clock of `contacts`."""
     times = [contacts.peers.get((job.uid, node), NEVER) for node in job.peers]
     return max(contacts.hub, contacts.api - LEASE_SECONDS, majority(times))
 

@@ -18,8 +18,8 @@ from convoy_crds.reasons.catalogue import Reasons
 
 _LONGEST = timedelta(hours=MOST_EXEMPT_HOURS)
 _AFTER_EXEMPTION = {
-    # State after an exemption, by state before. A node that was out of service becomes suspect, so another
-    # action against it needs the permission of the budgets again.
+    # State after an exemption, by the state that the node had until then. A node that was out of service
+    # becomes suspect, so another action against it needs the permission of the budgets again.
     State.QUARANTINED: State.SUSPECT,
     State.DRAINING: State.SUSPECT,
     State.REPAIRING: State.SUSPECT,

@@ -59,8 +59,8 @@ def _age(status: NodeHealthStatus, now: datetime) -> float | None:
 
 
 def _accused(change: StateChange) -> bool:
-    """Return True if the change of state made the node a suspect, and the node was in service without
-    evidence before.
+    """Return True if the change of state made the node a suspect, and the node had been in service without
+    evidence.
     """
     return change.after is State.SUSPECT and change.before in (
         State.UNVERIFIED,

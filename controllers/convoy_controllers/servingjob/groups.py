@@ -181,7 +181,7 @@ def _group(
 
 def _restarted(observed: Observed, pod: PodView) -> float:
     """Return the Unix seconds at which ranks of a pod started after the pod had become ready; 0 if they
-    started before.
+    started earlier.
     """
     view = observed.slots.get(pod.uid)
     started = max((rank.started for rank in view.ranks), default=0.0) if view else 0.0

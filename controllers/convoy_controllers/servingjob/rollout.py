@@ -151,7 +151,7 @@ def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
 
 
 def _cap(limits: Budget) -> int:
-    """Return the maximum number of replicas of a revision of which none is available yet."""
+    """Return how many replicas a revision may have before its first replica is available."""
     return max(1, limits.surge + limits.unavailable)
 
 

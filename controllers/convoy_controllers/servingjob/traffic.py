@@ -35,8 +35,8 @@ class Latencies:
     bounds: tuple[float, ...] = ()
     """Upper bounds, ascending."""
     counts: Sequence[int] = ()
-    """Number of latencies up to each bound, above the bound before. The last number is that of all longer
-    ones.
+    """Number of latencies up to each bound and above the previous one. The last number counts all longer
+    latencies.
     """
 
 

@@ -54,7 +54,7 @@ class Stored(Generic[J]):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Node object."""
+    """A Node of the simulated API server."""
 
     name: str
     capacity: int
@@ -107,7 +107,9 @@ class Api:
     # Jobs
 
     def create_job(self, job: J) -> J:
-        """Store a user's job with a uid, a metadata generation and a creation time. Raises AlreadyExists."""
+        """Store a user's job with a uid, a metadata generation and a creation time. Raises AlreadyExists if
+        the name is taken.
+        """
         if job.metadata.name in self.jobs:
             raise AlreadyExists(job.metadata.name)
         meta = job.metadata.model_copy(
@@ -183,7 +185,9 @@ class Api:
     # Pods
 
     def create_pod(self, body: Mapping[str, Any]) -> PodView:
-        """Store a new pod. Raises AlreadyExists or Refused."""
+        """Store a new pod. Raises AlreadyExists if the name is taken, or Refused if admission refuses the
+        pod.
+        """
         self.check()
         meta, spec = body["metadata"], body["spec"]
         name = meta["name"]

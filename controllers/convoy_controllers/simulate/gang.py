@@ -48,9 +48,11 @@ class Gang:
     """Uids of all pods of the gang. Empty until the last one has joined."""
     stretches: list[Stretch] = field(default_factory=list)
     first_step: float = 0.0
-    """Time at which the first step ended; 0 if it has not ended."""
+    """Virtual time in seconds at which the first step ended; 0 if it has not ended."""
     saved: float = 0.0
-    """Time at which the newest save ended; before the first save, the time at which the first step ended."""
+    """Virtual time in seconds at which the newest save ended; before the first save, that of the end of the
+    first step.
+    """
     timer: Timer | None = None
     """Timer of the gang's next event."""
     saving: bool = False
@@ -123,6 +125,8 @@ class Gang:
         )
 
     def when(self, step: int) -> float:
-        """Return the time at which a step will end if nothing interrupts the current stretch."""
+        """Return the virtual time in seconds at which a step will end if nothing interrupts the current
+        stretch.
+        """
         stretch = self.stretches[-1]
         return stretch.begin + (step - stretch.step) * stretch.length

@@ -88,7 +88,7 @@ class InvariantChecker:
         return pod is not None and LABEL_MEMBERSHIP in pod.labels
 
     def _check_alone(self, job: TrainingJob, command: Assign | PickPort) -> None:
-        """Check a command for an Independent pod: its slot's incarnation was stored before."""
+        """Check a command for an Independent pod: its slot's incarnation must already be stored."""
         pod = self._pod(command.pod_uid)
         records = [
             one

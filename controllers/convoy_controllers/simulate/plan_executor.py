@@ -38,7 +38,9 @@ class PlanExecutor:
     """
 
     def store(self, stored: Stored[Any], status: Mapping[str, Any] | None, decided: float) -> Effects:
-        """Store a status; None stores nothing. Raises Conflict or Unavailable."""
+        """Store a status; None stores nothing. Raises Conflict for another resource version, or Unavailable
+        if the API server does not answer.
+        """
         if status is None:
             return
         yield from self._request()
@@ -115,7 +117,9 @@ class PlanExecutor:
                 raise TypeError(f"plans of jobs have no such child: {child}")
 
     def create(self, owner: str, body: Mapping[str, Any]) -> Effects:
-        """Create a pod, or adopt the job's own pod with that name. Raises Refused or Unavailable."""
+        """Create a pod, or adopt the job's own pod with that name. Raises Refused if admission refuses the
+        pod, or Unavailable if the API server does not answer.
+        """
         yield from self._request()
         try:
             pod = self.api.create_pod(body)

@@ -16,9 +16,9 @@ class StepLengths:
         self._workers = workers
         self._notify = notify
         self.nodes: dict[str, float] = {}
-        """Factor of the time of a step on each node that computes more slowly."""
+        """Factor by which each slow node lengthens a step, by name of the node."""
         self.ranks: dict[tuple[str, int], float] = {}
-        """Factor of the time of a step of each slow rank, by uid of the job and number of the rank."""
+        """Factor by which each slow rank lengthens a step, by job uid and rank."""
 
     def of(self, gang: Gang) -> float:
         """Return the seconds of a step of a gang."""

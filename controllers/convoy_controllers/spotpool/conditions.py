@@ -48,7 +48,7 @@ def report(observed: Observed, status: SpotPoolStatus, found: Findings, now: dat
 
 
 def events(before: SpotPoolStatus, after: SpotPoolStatus) -> Iterator[Event]:
-    """Yield an Event for each condition with another reason than before."""
+    """Yield an Event for each condition whose reason has changed."""
     known = {one.type: one.reason for one in before.conditions}
     for one in after.conditions:
         if known.get(one.type) == one.reason or (one.type not in known and one.status == "True"):

@@ -35,7 +35,7 @@ MODELS = {"11 million parameters, 8 bytes": SMALL_MODEL, "85 million parameters,
 
 
 class Engines:
-    """The engines of the arms."""
+    """Runs the arms. Loaded engines are kept, so that arms with the same engines share them."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = dict(options)

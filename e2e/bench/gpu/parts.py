@@ -12,7 +12,7 @@ class Part:
     module: str
     """Module whose function `add` adds the figures."""
     seconds: float
-    """Time limit."""
+    """Time limit in seconds."""
 
 
 PARTS = {

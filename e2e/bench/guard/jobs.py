@@ -42,7 +42,7 @@ def _play_task(task: tuple[str, int]) -> JobOutcome:
 
 
 def add_rows(outcomes: Sequence[JobOutcome], figures: Figures) -> None:
-    """Add the rows of correct causes, of culprits, of delays and of false verdicts.
+    """Add the rows about correct causes, culprits, delays and false verdicts.
 
     Other rules have rows too, for the jobs on which they can be compared.
     """

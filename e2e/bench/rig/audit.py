@@ -35,7 +35,7 @@ class Entry:
     name: str
     code: int
     received: float
-    """Time at which the API server received the request."""
+    """Unix seconds at which the API server received the request."""
     answered: float
     body: Mapping[str, Any] = field(default_factory=dict)
 

@@ -41,7 +41,7 @@ class Shape:
 
 ONE_LARGE, HUNDRED, THOUSAND_SMALL = Shape(1, 1000), Shape(100, 10), Shape(1000, 1)
 THOUSAND_SERVERS = Shape(1000, 3)
-"""ServingJobs, and the number of replicas of each of them."""
+"""Number of ServingJobs, and replicas in each."""
 
 
 def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Object:

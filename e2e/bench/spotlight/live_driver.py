@@ -91,7 +91,9 @@ class Measurement:
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure how fast workers load weights and sample, and print the figures as one line of JSON. Times are
+    in seconds.
+    """
     signal.alarm(1500)
     params = Params.model_validate(json.loads(os.environ["CONVOY_PARAMS"]))
     with connect(params, 1) as start:

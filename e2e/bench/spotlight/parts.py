@@ -38,7 +38,7 @@ TUNING_SEEDS = 900_000
 TEST_SEEDS = 2_000_000
 """First seed of the comparison. Nobody has chosen anything by a run with one of these seeds."""
 RATIOS = (1, 2, 4, 6)
-"""Costs of the training of a sample, as multiples of the cost of sampling it."""
+"""Costs of training on a sample, as multiples of the cost of sampling it."""
 TUNED_RATIO = 3
 SAMPLE_SECONDS = 2.0
 LONG_REQUESTS: Mapping[str, Any] = {

@@ -46,7 +46,7 @@ _SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class RunTask:
-    """One simulated run."""
+    """The parameters and the seed of one simulated run."""
 
     params: Mapping[str, Any]
     seed: int

@@ -1,1 +1,1 @@
-"""Benches of execution traces and of the simulation of training steps."""
+"""Benches of execution traces and of simulated training steps."""

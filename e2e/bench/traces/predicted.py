@@ -47,7 +47,7 @@ class Recording:
 
     job: Job
     untraced_ms: float
-    """Median time of a step without a recorder, in the same run."""
+    """Median milliseconds of a step without a recorder, in the same run."""
     idle: RingModel | None
     """Links as calibrated while idle."""
 

@@ -68,7 +68,7 @@ class Report:
     blocks: list[list[float]] = field(default_factory=list)
     """Seconds of each step of each block."""
     processor: list[list[float]] = field(default_factory=list)
-    """Seconds of processor time of each step of each block, of all threads of the rank."""
+    """Processor seconds of all the rank's threads, for each step in each block."""
     starts: list[float] = field(default_factory=list)
     """Seconds that each recording took to start."""
     ends: list[float] = field(default_factory=list)

@@ -18,7 +18,8 @@ LENGTHS: Mapping[tuple[int, int], float] = {
     (80, 120): 2,
     (250, 300): 0.3,
 }
-"""Weights of the ranges of the number of decisions. The longest window has 240 of them."""
+"""Weights by which scenarios get a number of decisions in each range. The longest window has 240 decisions.
+"""
 MAX_STEPS_WITH_PODS = 40
 
 

@@ -19,7 +19,7 @@ time ago is dropped.
 
 
 class EventSource(Protocol):
-    """A source of Events."""
+    """Reads Events from the API server."""
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
         """Return the newest Events of an object."""

@@ -15,8 +15,8 @@ from convoy_operator.limits import TokenBucket
 MAX_PODS = 512
 """Maximum number of recorded pods per node. A kubelet runs 110 pods by default, and a few hundred at most."""
 _MAX_RANKS = 4096
-"""Maximum number of recorded ranks of all pods of a node together. The record contains the end of each
-rank's stderr.
+"""Maximum number of ranks recorded for a node, over all its pods. The record contains the end of each rank's
+stderr.
 """
 _MAX_ACCELERATORS = 64
 _MAX_PEERS = 64
@@ -32,8 +32,8 @@ Example: a pod of 64 ranks flaps, and its agent sends twenty reports a second wi
 reports cost 700 units a second.
 """
 _WINDOWS = 4
-"""Number of step windows, or of pods with totals of requests, for which a message costs one more unit of the
-rate limit. The cost stays small, because a node has few ranks and each reports once per second.
+"""A message costs one more unit of the rate limit for each this many step windows, or pods with request
+totals. The cost stays small, because a node has few ranks and each reports once per second.
 """
 _PEERS = 8
 """Number of peers in a pod's report for which a message costs one more unit of the rate limit."""

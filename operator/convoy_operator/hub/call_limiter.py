@@ -20,7 +20,7 @@ def address(peer: str) -> str:
 
 
 class AnonymousCallLimiter(CallLimits):
-    """Limits the number of concurrent calls of each address and of all addresses."""
+    """Limits the concurrent calls from each address, and from all addresses together."""
 
     def __init__(self, refused: Callable[[], object], seconds: float = REQUEST_SECONDS) -> None:
         """`refused` is called for each call that exceeds a limit or the timeout."""

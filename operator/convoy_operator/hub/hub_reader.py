@@ -153,8 +153,8 @@ class HubReader:
         return self._detectors.noticed()
 
     def notices(self) -> Mapping[str, tuple[Notice, ...]]:
-        """Return the notices of agents that hold at present, by name of the node. The name is empty for
-        instances that have not joined.
+        """Return the agents' notices that hold at present, by node name. Notices of instances that have not
+        joined have an empty node name.
         """
         return self._notices.notices()
 
@@ -165,7 +165,7 @@ class HubReader:
         return self._notices.polls.problems()
 
     def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
-        """Return the figures of the requests of these pods together; None if no pod reports its requests."""
+        """Return the request figures of all these pods combined; None if no pod reports its requests."""
         return self._traffic.figures(pods)
 
     def loads(self, pods: tuple[PodView, ...]) -> Mapping[str, Load]:

@@ -29,7 +29,7 @@ class PeerDirectory:
         self._moved: set[str] = set()
         """Nodes whose agents' addresses changed or became known since the last poll."""
         self._relocated: set[str] = set()
-        """Nodes in `_moved` whose agents had a different address before."""
+        """Nodes in `_moved` whose agents had a different address until then."""
 
     def record_move(self, node: str, before: str) -> None:
         """Record that the address of a node's agent changed. `before` is the old address, or empty if there

@@ -47,8 +47,8 @@ class PodReports:
         self._progress_delay = progress_delay
 
     def record(self, node: str, report: wire.PodReport) -> None:
-        """Record an agent's report on one pod, and queue the pod's job if the report differs from the one
-        before.
+        """Record an agent's report on one pod, and queue the pod's job if the report differs from the
+        previous one.
         """
         record = self._registry.ensure(node)
         uid = report.pod_uid

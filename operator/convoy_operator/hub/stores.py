@@ -239,7 +239,7 @@ class CheckpointStores:
 
     def poll(self) -> None:
         """Start a probe of each store whose next probe is due. A probe whose report is overdue counts as
-        failed. Send stores whose pinned generations have changed.
+        failed. Send the agents each store whose pinned generations have changed.
         """
         while self._pins_changed:
             name = self._pins_changed.pop()

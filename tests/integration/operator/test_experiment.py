@@ -49,7 +49,7 @@ class Laboratory:
         self.jobs = f"{API}/namespaces/{self.namespace}/trainingjobs"
         self.path = f"{API}/namespaces/{self.namespace}/experiments/trial"
         self.ended: list[dict[str, Any]] = []
-        """The jobs that have ended, as they were before."""
+        """The jobs that have ended, as they were until then."""
         self.holds: Callable[[dict[str, Any]], bool] = lambda job: False
         """Returns True for jobs that do not end."""
 

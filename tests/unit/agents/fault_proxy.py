@@ -75,8 +75,8 @@ def tear(request: Request, forward: Forward) -> None:
 
 
 def held(until: threading.Event) -> Fault:
-    """Return a fault that forwards the request, waits until the event is set, and breaks the connection.
-    The client gets no response in time.
+    """Return a fault that forwards the request, waits for the event, at most 20 s, and breaks the connection.
+    The client gets no response.
     """
 
     def hold(request: Request, forward: Forward) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Scheme(StrEnum):
-    """Quantisation schemes."""
+    """Quantisation schemes: 4-bit or 8-bit weights, with 16-bit activations."""
 
     W4A16 = "w4a16"
     """Weights of 4 bits, in the format AWQ."""

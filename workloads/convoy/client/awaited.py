@@ -38,8 +38,8 @@ class Awaited(Writable[A]):
         return list(found.items)
 
     def _await(self, name: str, timeout: float, goal: Goal[A]) -> A:
-        """Watch an object until it has reached the goal, and return it. Raises WaitTimeout after `timeout`
-        seconds.
+        """Watch an object until the object has reached the goal, and return the object. Raises WaitTimeout
+        after `timeout` seconds.
         """
         if timeout <= 0:
             raise ValueError(f"timeout must be above 0, is {timeout:g}")

@@ -40,7 +40,7 @@ class Experiments(Awaited[Experiment]):
         """Start no further run, and analyse the blocks that have ended. The experiment cannot go on
         afterwards.
 
-        Raises Refused if it has ended or was stopped before.
+        Raises Refused if the experiment has already ended or been stopped.
         """
         self._controllable(name, "stop")
         return self._patch(name, {"spec": {"stop": True}})
@@ -64,7 +64,7 @@ class Experiments(Awaited[Experiment]):
         return self.create({"metadata": metadata, "spec": spec})
 
     def _controllable(self, name: str, verb: str) -> Experiment:
-        """Return the experiment. Raises Refused if it has ended or was stopped before."""
+        """Return the experiment. Raises Refused if the experiment has already ended or been stopped."""
         found = self.get(name)
         again = f"to run its plan again, run: convoy experiment rerun {name} --as OTHER"
         if found.status.phase in EXPERIMENT_ENDED:

@@ -70,7 +70,7 @@ class ReadState:
     failures: int = 0
     """Number of failed reads since the last read that succeeded or broke off (`BROKE_OFF_SECONDS`)."""
     retry_at: float = 0.0
-    """Earliest time at which the next read may start."""
+    """Monotonic time in seconds before which no further read starts."""
     prefix: str = ""
     """Text in front of each line that is shown."""
 
@@ -220,7 +220,7 @@ class LogFollower:
         return False
 
     def _new_text(self, uid: str, line: str) -> str | None:
-        """Return the text of a line that was not shown before. Return None if the line was already shown."""
+        """Return the text of a line that has not been shown yet; None for a line that has."""
         reading = self._read_states[uid]
         at, text = split_timestamp(line)
         if at is not None and not reading.position.is_new(at):

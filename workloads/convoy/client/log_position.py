@@ -34,12 +34,11 @@ class LogPosition:
         self.to_skip = self.repeats
 
     def is_new(self, at: int) -> bool:
-        """Record the next line, which has the time `at`. Return True if the line was not shown before.
+        """Record the next line, which has the time `at`. Return True if the line has not been shown yet.
 
         Lines are skipped until `repeats` lines with the time `last` were skipped, or until a line is newer
-        than `newest`. The second case occurs if a log rotation has removed the lines shown last. If the
-        clock was also set back before that rotation, unseen lines are skipped until a line is newer than
-        `newest`.
+        than `newest`. The second case occurs if a log rotation has removed the lines shown last. If the clock
+        was also set back before that rotation, unseen lines are skipped until a line is newer than `newest`.
         """
         if self.to_skip and at <= self.newest:
             self.to_skip -= at == self.last

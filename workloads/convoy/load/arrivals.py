@@ -51,7 +51,9 @@ class ScheduleError(ValueError):
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
-    """Return the steps in a text such as `5:10,50:30`: rate and seconds of each. Raises ScheduleError."""
+    """Return the steps in a text such as `5:10,50:30`: rate and seconds of each. Raises ScheduleError for any
+    other text.
+    """
     found = []
     for number, part in enumerate(text.split(","), 1):
         match = re.fullmatch(r"\s*(\d+\.?\d*):(\d+\.?\d*)\s*", part)

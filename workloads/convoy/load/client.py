@@ -147,7 +147,7 @@ class Load:
         return time.perf_counter() - start
 
     async def _stops_before(self, when: float) -> bool:
-        """Wait until the time `when`. Return True if the load was stopped before."""
+        """Wait until the time `when`. Return True if the load is stopped earlier."""
         pause = when - time.perf_counter()
         if pause > 0 and not self._stopped.is_set():
             try:

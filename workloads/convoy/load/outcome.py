@@ -35,7 +35,7 @@ class Outcome:
     message: str = ""
     """First words of the service's error, if there are any."""
     delay: float = 0.0
-    """Time by which the client has sent the request too late."""
+    """Seconds by which the client sent the request too late."""
     first: float = 0.0
     """Time from the scheduled arrival to the first token; 0 for a request that is not OK."""
     total: float = 0.0

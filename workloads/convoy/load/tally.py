@@ -88,7 +88,7 @@ class Second:
 
 @dataclass
 class Tally:
-    """The counts and latencies of a load or of a part of it."""
+    """The counts and latencies of a whole load or of a part."""
 
     counts: Counter[Kind] = field(default_factory=Counter)
     events: int = 0

@@ -49,7 +49,7 @@ class Progress:
     """The state of a load that runs."""
 
     seconds: float
-    """Time from its start."""
+    """Seconds since the start of the load."""
     scheduled: int
     ok: int
     in_flight: int
@@ -68,9 +68,8 @@ class Result:
 
 
 def run(plan: Plan, workers: int, on_progress: Callable[[Progress], None]) -> Result:
-    """Send a load and wait until all requests have ended. SIGINT stops it early.
-
-    Raises WorkerLost.
+    """Send a load and wait until all requests have ended. SIGINT stops it early. Raises WorkerLost if a
+    worker process ends without its result.
     """
     if workers == 1:
         return asyncio.run(_run_here(plan, on_progress))

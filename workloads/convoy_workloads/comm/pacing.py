@@ -37,7 +37,7 @@ class Pacer:
             return self._free_at
 
     def now(self) -> float:
-        """Return the present time of the clock."""
+        """Return the present time of the clock in seconds."""
         return self._clock()
 
     def wait_until(self, end: float) -> None:

@@ -157,7 +157,9 @@ class AdaptiveBuckets:
         self._decide()
 
     def metrics(self) -> dict[str, float]:
-        """Return the model's exponent at the middle bucket and its error, and the state of the table."""
+        """Return the exponent of the cost model at the middle bucket, the relative error of the cost model,
+        and the version and two batch sizes of the table.
+        """
         middle = self._kinds[len(self._kinds) // 2]
         return {
             "fitted_p": exponent_of(self._model, middle),

@@ -20,8 +20,8 @@ class AlignmentSettings:
     slots: int = 0
     """Maximum steps of a round; 0: as many as the window has samples."""
     warmup_rounds: int = 0
-    """Number of first rounds with smaller windows, so that the first step starts sooner. Each of them has a
-    window twice as large as the one before.
+    """Number of first rounds with smaller windows, so that the first step starts sooner. Each window is twice
+    as large as the previous one.
     """
     overhead: int | None = None
     """Tokens that take as long as the fixed cost of a batch. Groups then have the least total cost. None:

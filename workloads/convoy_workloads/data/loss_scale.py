@@ -1,11 +1,8 @@
 """Loss scaling for batches of different sizes.
 
-DistributedDataParallel averages the gradients of the ranks. With the factor
-
-    world x terms of this rank / terms of all ranks
-
-of each rank's mean loss, this average is the gradient of the mean over all terms of the step, as of one
-batch on one rank.
+DistributedDataParallel averages the gradients of the ranks. If each rank multiplies its mean loss by world x
+(its terms) / (all ranks' terms), this average is the gradient of the mean over all terms of the step, as of
+one batch on one rank.
 """
 
 from __future__ import annotations

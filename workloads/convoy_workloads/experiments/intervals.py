@@ -53,8 +53,8 @@ def attained_level(count: int, level: float) -> float:
 def ratio_interval(
     first: Sequence[float], second: Sequence[float], level: float, resamples: int, seed: int
 ) -> Interval | None:
-    """Return the interval of the ratio of the means of two paired samples. Return None for fewer than two
-    pairs, and if a value is not positive.
+    """Return the confidence interval of the ratio between the means of two paired samples. Return None for
+    fewer than two pairs, and if a value is not positive.
     """
     if len(first) < 2 or min(*first, *second) <= 0:
         return None
@@ -67,9 +67,9 @@ def ratio_interval(
 def bootstrapped_ratio(
     first: Sequence[float], second: Sequence[float], level: float, resamples: int, seed: int
 ) -> Interval | None:
-    """Return the BCa bootstrap interval of the ratio of the means of two paired samples of at least two
-    values. Return None if no interval can be computed. The caller must know that the mean of `second` is
-    above 0.
+    """Return the BCa bootstrap interval of the ratio between the means of two paired samples, which have at
+    least two values each. Return None if no interval can be computed. The caller must know that the mean of
+    `second` is above 0.
     """
     for method in ("BCa", "percentile"):  # BCa is not defined for all samples.
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):

@@ -13,7 +13,7 @@ DIGITS = 10
 
 
 class BlockCounts(Model):
-    """Numbers of blocks."""
+    """Numbers of planned, ended and failed blocks."""
 
     planned: int
     ended: int

@@ -112,9 +112,8 @@ def compile_unit(
     extra: Sequence[str] = (),
     deadline: float = DEADLINE,
 ) -> Path:
-    """Compile a unit to `output/<name>.so`, with `extra` flags. Replace that file at once.
-
-    Raises KernelError.
+    """Compile a unit to `output/<name>.so`, with `extra` flags. Replace that file at once. Raises KernelError
+    if the compiler is missing, fails or is too slow.
     """
     program = compiler()
     if program is None:
@@ -137,7 +136,7 @@ def compile_unit(
 
 
 def _run(unit: Unit, command: Sequence[str], deadline: float) -> None:
-    """Run a compiler. Raises KernelError."""
+    """Run a compiler for at most `deadline` seconds. Raises KernelError if it is missing or fails."""
     try:
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=deadline, check=False

@@ -55,7 +55,7 @@ class Selection(Generic[F]):
     """The name of the instruction set, or TWIN."""
     function: F
     rejected: Mapping[str, Rejection] = field(default_factory=dict)
-    """Reasons, by name of the instruction set, for all that were tried before."""
+    """Reasons, by name of the instruction set, for all that were tried first."""
 
 
 _selections: dict[tuple[str, str], Selection[object]] = {}

@@ -65,7 +65,7 @@ class HntlArrays:
     """[rows], ranks of the rows' ids, which break ties of distances."""
 
     def __post_init__(self) -> None:
-        """Check all arrays. Raises InvalidInput."""
+        """Check all arrays. Raises InvalidInput, with the name of the first invalid array."""
         if self.metric not in (L2, NEGATIVE_IP):
             raise InvalidInput(f"metric: {self.metric} is not 0 or 1")
         if not 4 <= self.dims <= TILE or self.dims % 4:

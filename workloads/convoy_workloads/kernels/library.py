@@ -82,7 +82,7 @@ def check_owner(path: Path) -> None:
 
 
 def load(name: str) -> ctypes.CDLL:
-    """Load the library of unit `name`. Raises KernelError."""
+    """Load the library of unit `name`. Raises KernelError if the library cannot be built or loaded."""
     path = find(name)
     try:
         return ctypes.CDLL(str(path))

@@ -66,7 +66,7 @@ class ReplicaPlan:
 
 
 class Replica:
-    """A running replica."""
+    """Runs the ranks of one serving replica as local processes, and restarts them."""
 
     def __init__(self, plan: ReplicaPlan, folder: Path, lock: int, screen: Screen) -> None:
         """`folder`: a new folder for the sockets. `lock`: see Pod."""

@@ -81,7 +81,7 @@ class NodeProcess:
         return "its output cannot be read"
 
     def stop(self) -> None:
-        """Kill all processes of the node at once. Whatever must be saved has been saved before."""
+        """Kill all processes of the node at once. The caller has already saved whatever must be saved."""
         if self._first is None:
             return
         deadline = time.monotonic() + KILL_SECONDS

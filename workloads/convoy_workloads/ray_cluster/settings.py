@@ -39,7 +39,7 @@ MIN_STORE_BYTES = 80 * 1024 * 1024
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """One Ray node."""
+    """The settings with which a pod starts its Ray node."""
 
     address: str
     """This node's own address. It is never a loopback address: Ray would silently use another one."""

@@ -24,7 +24,9 @@ class NoKey(RuntimeError):
 
 
 def job_key(environ: Mapping[str, str] = os.environ) -> bytes:
-    """Return the key of the job, which all its pods have. Raises NoKey or KeyUnreadable."""
+    """Return the key of the job, which all its pods have. Raises NoKey if the job has no key, or
+    KeyUnreadable if its file cannot be read.
+    """
     key = read(environ, KEY_VARIABLE)
     if key is None:
         raise NoKey(

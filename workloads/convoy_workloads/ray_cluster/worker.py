@@ -44,7 +44,9 @@ class HeadPlace:
 
     address: str
     incarnation: int = 0
-    """Incarnation of the job. Each one has a head of its own, so workers leave that of the one before."""
+    """Incarnation of the job. Each one has a head of its own, so workers leave the head of the previous
+    incarnation.
+    """
 
 
 def head_place(environment: Mapping[str, str]) -> HeadPlace:

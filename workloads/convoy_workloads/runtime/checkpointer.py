@@ -23,8 +23,8 @@ class Replay(Protocol):
     """
 
     def replay(self, model: Any, optimizer: Any) -> bool:
-        """Replay the steps of the journal on the program's objects, into which the full save was loaded
-        before. Return True if the result equals the saved state.
+        """Replay the steps of the journal on the program's objects, into which the full save has already been
+        loaded. Return True if the result equals the saved state.
 
         If this returns False, call `discard_journal`.
         """

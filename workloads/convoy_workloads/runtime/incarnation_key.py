@@ -20,9 +20,8 @@ class KeyUnreadable(RuntimeError):
 
 
 def read(environ: Mapping[str, str] = os.environ, variable: str = VARIABLE) -> bytes | None:
-    """Return the key in the file that `variable` names; None outside a cluster, where it is not set.
-
-    Raises KeyUnreadable.
+    """Return the key in the file that `variable` names; None outside a cluster, where it is not set. Raises
+    KeyUnreadable if the file is missing or invalid.
     """
     path = environ.get(variable)
     if not path:

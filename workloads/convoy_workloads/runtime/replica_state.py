@@ -149,7 +149,7 @@ class ReplicaState:
             return {"type": "failed", "why": str(error)}, []
 
     def _log(self, what: str, answer: Message) -> None:
-        """Log an answer that has a reason, unless it repeats the line before."""
+        """Log an answer that has a reason, unless it repeats the previous line."""
         line = f"{what}: {answer['why']}" if answer.get("why") else ""
         if line and line != self._logged:
             log_line(line)

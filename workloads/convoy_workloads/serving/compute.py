@@ -117,8 +117,7 @@ class ComputeLoop:
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the thread, between two iterations. Return its result, or raise its error.
-
-        Raises Unavailable.
+        Raises Unavailable if the model is not loaded or the replica ends.
         """
         done: Future[T] = Future()
         with self._changed:

@@ -38,7 +38,7 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 
 def from_json(data: object, datatype: str, shape: tuple[int, ...]) -> Array:
     """Return the tensor in a JSON value, flat or nested in row-major order. In tensors of floating-point
-    numbers, null stands for NaN. Raises DataError.
+    numbers, null stands for NaN. Raises DataError if the value does not fit the datatype or the shape.
     """
     if not isinstance(data, list):
         raise DataError("data must be a list")
@@ -112,7 +112,9 @@ def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def from_bytes(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
-    """Return the tensor in the bytes of the binary tensor extension. Raises DataError."""
+    """Return the tensor in the bytes of the binary tensor extension. Raises DataError if the bytes do not fit
+    the datatype or the shape.
+    """
     if datatype == BYTES:
         array = np.array(_split_texts(data), dtype=object)
     else:

@@ -93,7 +93,8 @@ class PeersListener(Protocol):
     """An engine whose replicas talk to each other (`EngineEntry.replica_peers`)."""
 
     def set_peers(self, own: str, others: Sequence[str]) -> None:
-        """Set the addresses (`host:port`) of this replica and of the others. They replace those before.
+        """Set the addresses (`host:port`) of this replica and of the others. They replace the previous
+        addresses.
 
         Called in the event loop, from the start of the process on. It is not called outside of a job.
         """

@@ -38,7 +38,7 @@ class Limits:
     """Maximum number of work items that wait for admission."""
     body_bytes: int = 1 << 20
     request_seconds: float = 600.0
-    """Longest time for a request. A client may ask for a shorter time by the header X-Request-Timeout."""
+    """Maximum seconds for a request. A client may ask for a shorter time by the header X-Request-Timeout."""
 
 
 class Request:

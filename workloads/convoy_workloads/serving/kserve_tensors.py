@@ -77,7 +77,7 @@ class _Inference(_Body):
 
 @dataclass(frozen=True)
 class TensorRequest:
-    """A valid request."""
+    """An inference request whose tensors fit the model."""
 
     id: str | None
     inputs: Mapping[str, Array]

@@ -74,7 +74,7 @@ def http_server(app: object) -> HttpServer:
 
 
 async def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises PortInUse."""
+    """Return a listening socket. Raises PortInUse if the port cannot be opened."""
     deadline = asyncio.get_running_loop().time() + BIND_SECONDS
     while True:
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

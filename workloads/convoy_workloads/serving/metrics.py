@@ -91,7 +91,7 @@ class Metrics:
         self.totals.tokens += 1
 
     def next_token(self, seconds: float) -> None:
-        """Record a further token of a generation, `seconds` after the token before."""
+        """Record a further token of a generation, `seconds` after the previous token."""
         self._next.observe(seconds)
         self._generation.inc()
         self.totals.tokens += 1

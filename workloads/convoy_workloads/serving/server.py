@@ -80,9 +80,8 @@ class ServingProcess:
         _add_gauges(metrics, self.front)
 
     async def run(self, on_listening: Callable[[int], None] = lambda _: None) -> int:
-        """Serve. Return the exit code of the process. `on_listening` is called with the port.
-
-        Raises PortInUse.
+        """Serve. Return the exit code of the process. `on_listening` is called with the port. Raises
+        PortInUse if the port cannot be opened.
         """
         loop = asyncio.get_running_loop()
         listener = await bind(self._settings.host, self._settings.port)

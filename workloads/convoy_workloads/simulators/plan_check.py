@@ -112,7 +112,9 @@ def _ranges(
 
 
 def _first_values(arm: Arm, params: Any) -> Any:
-    """Return the parameters with the first value of each tuned one that has none. Raises InvalidFieldPath."""
+    """Return the parameters with the first value of each tuned parameter that has none. Raises
+    InvalidFieldPath if a tuned parameter does not exist.
+    """
     for search in (arm.tuning.search if arm.tuning else None) or ():
         # Also a path that has a value is tried, to find whether the tuning can set it.
         tried = with_value(params, search.path, first_value(search))
@@ -121,7 +123,9 @@ def _first_values(arm: Arm, params: Any) -> Any:
 
 
 def _with_swept(params: Any, swept: Sequence[SweepParameter], chosen: Sequence[Any]) -> Any:
-    """Return the parameters of one combination of a sweep. Raises InvalidFieldPath."""
+    """Return the parameters of one combination of a sweep. Raises InvalidFieldPath if a swept parameter does
+    not exist.
+    """
     for one, value in zip(swept, chosen, strict=True):
         params = with_value(params, one.path, value)
     return params

@@ -29,7 +29,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """One simulator."""
+    """A simulator that the arms of an Experiment can name."""
 
     name: str
     params: type[Model]

@@ -36,7 +36,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The figures of one rank, in microseconds of the replay."""
+    """The figures of one rank. Times are in microseconds of the replay."""
 
     span_us: float
     compute_us: float

@@ -14,7 +14,7 @@ _TASKS = Path("/proc/self/task")
 
 
 def threads_of_groups() -> dict[str, str]:
-    """Return the name of the process group of each thread of gloo, by the number of the thread.
+    """Return the process group that each gloo thread belongs to: the name of the group, by thread id.
 
     The result is empty if there is no torch.distributed, or if the threads do not fit the groups.
     """

@@ -39,9 +39,9 @@ class Recorder:
 
     def __init__(self, folder: Path, steps: range, active: bool, rank: int, max_bytes: int) -> None:
         self.problem = ""
-        """Cause why there are no files; empty if there are, or none were wanted."""
+        """Cause why this rank has no files; empty if the rank has files or records nothing."""
         self.too_large = False
-        """True if the cause is that the files need more bytes than they may have."""
+        """True if the files would exceed `max_bytes`, which `problem` then says."""
         self.files: tuple[Path, ...] = ()
         """The files of this rank, after the last recorded step."""
         self._folder = folder

@@ -72,7 +72,9 @@ def main(arguments: list[str]) -> int:
 
 
 def deliver(task: Message) -> None:
-    """Convert the trace, and send it until it is in the store. Raises NoTrace."""
+    """Convert the trace, and send it until it is in the store. Raises NoTrace if further attempts are
+    useless.
+    """
     try:
         data, facts = converted(task)
     except (InvalidTrace, TooLittleMemory, MemoryError, OSError) as error:

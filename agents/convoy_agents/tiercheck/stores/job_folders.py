@@ -17,7 +17,7 @@ class JobFolder(NamedTuple):
 
 def job_folders(blobs: Blobs) -> list[JobFolder]:
     """Return the folders <namespace>/<uid> that contain at least one of FOLDERS, sorted by name. Raises
-    StoreError.
+    StoreError if the store fails.
     """
     return [
         JobFolder(namespace, uid)

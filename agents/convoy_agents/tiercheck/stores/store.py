@@ -136,7 +136,7 @@ class Store:
         return {name for name, there in zip(wanted, done, strict=True) if not there}
 
     def put_manifest(self, manifest: Manifest) -> None:
-        """Write a manifest. All its chunks must have been written before. Idempotent."""
+        """Write a manifest. All its chunks must already be in the store. Idempotent."""
         self._part.blobs.put(self._part.key("manifests", manifest.id), manifest.text)
 
     def manifest(self, key: str) -> Manifest | None:

@@ -69,7 +69,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU and its kernel."""
+    """A GPU and its kernel. Times and latencies are in nanoseconds."""
 
     compute_units: int = 128
     """Workgroups that can run at once. Workgroups wait for those of peers, so all must run at once."""

@@ -1,4 +1,4 @@
-"""The figures of a rank from the times of its nodes."""
+"""Computes the figures of a rank, such as its computing time, from the times of the nodes of its trace."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class Commits:
         self.state = state
 
     def start_leader(self, formation: Formation) -> None:
-        """Let the agent of slot 0 collect commit requests, and drop all requests that it collected before.
-        Also called after a restart of this agent.
+        """Let the agent of slot 0 collect commit requests, and drop all requests that it has collected so
+        far. Also called after a restart of this agent.
         """
         first = self.state.machines[formation.members[0]]
         formation.leader_starts = first.agent_starts

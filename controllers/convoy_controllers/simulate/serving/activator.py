@@ -23,7 +23,7 @@ class Activator(Replica):
     choose: Callable[[], Replica | None] = lambda: None
     """Function that returns the replica for the next request; None if the activator knows none."""
     on_first: Callable[[], None] = lambda: None
-    """Function that is called when a request waits and no other waited before."""
+    """Function that is called when a request starts to wait and no other waits."""
     attempts: set[Request] = field(default_factory=set)
     """The requests that wait for another attempt."""
 
@@ -58,7 +58,7 @@ class Activator(Replica):
 
     def _ended(self, request: Request, outcome: Outcome, cause: Cause) -> None:
         if request not in self.running:
-            return  # The activator itself has ended before.
+            return  # The activator has already ended.
         del self.running[request]
         if outcome is Outcome.SHED or cause is Cause.REFUSED:
             # No replica has accepted the request.

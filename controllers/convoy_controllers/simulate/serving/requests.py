@@ -38,7 +38,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One request."""
+    """A simulated request to a service."""
 
     at: float
     """Unix time in seconds at which the request arrived."""

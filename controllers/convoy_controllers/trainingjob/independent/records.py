@@ -20,7 +20,7 @@ UNSTARTED_SECONDS = 10.0
 MAX_EXPLAINED = 8
 """Maximum number of given-up slots whose fault the status has."""
 MAX_WHY_CHARS = 512
-"""Maximum number of characters of the message of the fault for which a slot was given up."""
+"""Maximum length of the stored message about the fault that made Convoy give up a slot, in characters."""
 
 
 def preempted(fault: Fault) -> bool:

@@ -34,7 +34,7 @@ class Session:
 
 
 class Sessions:
-    """All active sessions."""
+    """The active sessions of all users, with bounds on their number and age."""
 
     def __init__(self, idle: float, longest: float, clock: Callable[[], float] = monotonic) -> None:
         self._idle = idle

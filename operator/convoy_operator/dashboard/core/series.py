@@ -20,7 +20,7 @@ POINTS = 600
 visible.
 """
 METRIC_POINTS = 200
-"""Maximum number of points of the curve of a single metric."""
+"""Maximum number of points in a metric's curve."""
 METRICS = 8
 """Maximum number of metrics per job that have a curve. The first metrics in the status are used."""
 JOBS = 2000

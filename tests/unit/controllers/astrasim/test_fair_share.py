@@ -282,7 +282,8 @@ def test_chunks_at_once_take_the_same_link_share_by_share() -> None:
 
 
 def test_without_shared_links_the_figures_are_those_without_congestion() -> None:
-    # On a double binary tree, a chunk on its way up may meet the one before it on its way down.
+    # The double binary tree is left out, because there a chunk on its way up may share a link with the
+    # previous chunk on its way down.
     for kind in (AlgorithmKind.RING, AlgorithmKind.DIRECT, AlgorithmKind.HALVING_DOUBLING):
         one = Collective(topology=Topology.FULLY_CONNECTED, kind=kind)
         assert (

@@ -97,7 +97,7 @@ def test_a_late_or_slow_gpu_delays_the_others(setup: Setup, victim: int) -> None
     launch[victim % gpus] = 5000.0
     base = play(setup, EVENTS).time
     late = play(setup, EVENTS, Skew(tuple(launch), tuple(slow))).time
-    # The late GPU's lines may now wait for lines of others that they did not meet before.
+    # The late GPU's lines may now wait for others' lines that they do not meet without the delay.
     assert base < late <= 1.5 * base + 5000
     slow[victim % gpus] = 2.0
     assert play(setup, EVENTS, Skew((0.0,) * gpus, tuple(slow))).time >= base

@@ -77,7 +77,7 @@ class Lab:
         return plan(observed, self.now)
 
     def step(self) -> Plan:
-        """Plan and carry out the plan. Raises Crash."""
+        """Plan and carry out the plan. Raises Crash before a write for which `crash` returns True."""
         made = self.plan()
         if made.status_first:
             self._store(made)

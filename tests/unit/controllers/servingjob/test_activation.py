@@ -36,7 +36,7 @@ def servers() -> Servers:
 
 
 def held(total: int, role: str = "activator") -> Callable[[PodView], Any]:
-    """Return the loads of pods of which those of a role have `total` waiting requests each."""
+    """Return a function from pods to loads: each pod of the role has `total` waiting requests."""
     return lambda pod: replace(idle(pod), waiting=total if pod.labels[LABEL_ROLE] == role else 0)
 
 

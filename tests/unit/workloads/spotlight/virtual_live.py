@@ -92,7 +92,7 @@ class VirtualWorker:
     name: str
     script: Script
     begin: float
-    """Time of the test's begin."""
+    """Virtual seconds at which the test began."""
     capacity: int = 2
     sent: int = 0
     held: list[tuple[Lease, list[int]]] = field(default_factory=list)

@@ -121,7 +121,7 @@ def test_what_follows_a_batch_depends_on_each_message() -> None:
         ([event("c10d::send", 2, 3, record=2), *launched(8, 11, 10, 30)], [node(5, "c10d::send", 2, [])]),
         # An operator that is no message stands among them.
         ([*BATCH, event("c10d::barrier", 6, 7)], [SEND, RECV]),
-        # The messages belong to the launch before.
+        # The messages belong to the previous launch.
         ([event("c10d::send", 2, 3, record=2), *launched(4, 9, 5, 6), *launched(8, 11, 10, 30)], [SEND]),
         # Another thread sent them.
         ([event("c10d::send", 2, 3, 999, record=2), *launched(8, 11, 10, 30)], [SEND]),

@@ -122,7 +122,9 @@ def local_run(experiment: Experiment, engines: Mapping[str, Engine]) -> LocalRun
 
 
 def run_to_end(run: LocalRun, progress: Callable[[LocalRun], None]) -> None:
-    """Run an experiment to its end. `progress` is called after each plan. Raises Stuck."""
+    """Run an experiment to its end. `progress` is called after each plan. Raises Stuck if the experiment
+    neither goes on nor ends.
+    """
     while run.status.phase not in EXPERIMENT_ENDED:
         changed = run.step(datetime.now(UTC))
         progress(run)

@@ -43,7 +43,7 @@ class Component:
 
 @dataclass(slots=True)
 class Device:
-    """A device."""
+    """A device of an infrastructure file, with its components, links and edges."""
 
     components: dict[str, Component] = field(default_factory=dict)
     links: dict[str, Wire] = field(default_factory=dict)

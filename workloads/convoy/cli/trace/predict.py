@@ -118,7 +118,9 @@ def _bytes(mebibytes: float | None) -> int | None:
 
 
 def _job(paths: Iterable[Path], ignore_dangling: bool) -> Job:
-    """Return the job of the traces in `paths`. Raises Failure or InvalidTrace."""
+    """Return the job of the traces in `paths`. Raises Failure if a file cannot be read, or InvalidTrace if a
+    trace cannot be used.
+    """
     from convoy_workloads.traces.predict.job import job_of  # noqa: PLC0415
 
     return job_of([load_checked(path, ignore_dangling) for path in trace_files(paths)])

@@ -31,7 +31,7 @@ class Responses:
     """The responses of all clients."""
 
     seconds: float = 0.0
-    """Time from the first request to the last response."""
+    """Seconds from the first request to the last response."""
     first_seconds: list[float] = field(default_factory=list)
     """Time to the first bytes of each response."""
     bodies: dict[int, bytes] = field(default_factory=dict)

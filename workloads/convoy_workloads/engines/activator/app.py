@@ -116,7 +116,7 @@ class Activator:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Read a request, and pass it on unless its client leaves before."""
+        """Read a request, and pass it on unless its client leaves meanwhile."""
         began = time.monotonic()
         # The engine decides which encodings it reads.
         plain = {name: value for name, value in headers.items() if name != b"content-encoding"}

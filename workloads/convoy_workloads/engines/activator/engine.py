@@ -57,7 +57,7 @@ class ActivatorProcess:
 
     async def run(self, on_listening: Callable[[int], None] = lambda _: None) -> int:
         """Serve. Return the exit code of the process. `on_listening` is called with the port. Raises
-        PortInUse.
+        PortInUse if the port cannot be opened.
         """
         self._heartbeat.start()
         listener = await bind(self._settings.host, self._settings.port)

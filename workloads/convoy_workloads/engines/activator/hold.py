@@ -23,7 +23,7 @@ class Closed(Exception):
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The place of one request."""
+    """A request that waits for a replica or is proxied to one."""
 
     number: int
     """Position in the order of arrival."""
@@ -73,7 +73,7 @@ class Hold:
 
     def enter(self) -> Place:
         """Return a place for a request. The caller must call `leave` afterwards, whatever happens. Raises
-        Full.
+        Full if all places are taken.
         """
         if len(self._places) >= self.most:
             raise Full
@@ -102,8 +102,8 @@ class Hold:
         self._wake_all()
 
     async def address(self, place: Place) -> str:
-        """Wait until a replica is ready, and return the one with the fewest requests from here. Raises
-        Closed.
+        """Wait until a replica is ready, and return the address of the one with the fewest requests from
+        here. Raises Closed if the activator ends meanwhile.
         """
         while not self._closed:
             if found := self._best(place):

@@ -82,7 +82,9 @@ class Response:
         """True if the client has got the status."""
 
     async def send(self, send: Send) -> None:
-        """Pass the response on as it arrives. Raises Broken."""
+        """Pass the response on as it arrives. Raises Broken if the replica or the client sends or takes
+        nothing for too long, or if the connection to the replica breaks.
+        """
         headers = [(name.lower(), value) for name, value in self._found.raw_headers]
         start = {
             "type": "http.response.start",

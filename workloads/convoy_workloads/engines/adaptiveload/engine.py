@@ -26,7 +26,9 @@ def main() -> None:
 
 
 def train(job: convoy.Job[Params]) -> None:
-    """Restore the model, the table and the position, then train, report the steps and save checkpoints."""
+    """Restore the model, the table of batch sizes and the position in the data. Then train, report the steps
+    and save checkpoints.
+    """
     params = job.params
     be_deterministic(job.device)
     torch.manual_seed(params.seed)

@@ -52,7 +52,7 @@ class MeasuredCost:
             points.sort()
 
     def seconds(self, batch: int, tokens: int) -> float:
-        """Return the time of a step. Raises ValueError for a batch beyond the measured sizes."""
+        """Return the seconds of a step. Raises ValueError for a batch beyond the measured sizes."""
         points = self._points[tokens]
         if not points[0][0] <= batch <= points[-1][0]:
             sizes = f"{points[0][0]} to {points[-1][0]}"

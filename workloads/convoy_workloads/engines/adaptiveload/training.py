@@ -44,8 +44,8 @@ def loss_of(model: nn.Module, videos: Tensor, key: tuple[int, ...], device: torc
 
 
 def own_seconds(device: torch.device) -> float:
-    """Return a clock of this rank's own work: processor time on a CPU, so that waiting for other processes
-    does not count; on a GPU, time after all its work is done.
+    """Return a clock of this rank's own work, in seconds: processor time on a CPU, so that waiting for other
+    processes does not count; on a GPU, time after all its work is done.
     """
     if device.type == "cpu":
         return time.process_time()

@@ -55,7 +55,7 @@ class IndexRoutes:
 
 
 def _folder(body: bytes) -> Path:
-    """Return the folder in a body. Raises ValueError."""
+    """Return the folder in the body of a request. Raises ValueError if the body names no absolute path."""
     if len(body) > MAX_BODY:
         raise ValueError(f"the body must have at most {MAX_BODY} bytes")
     found = orjson.loads(body or b"{}")

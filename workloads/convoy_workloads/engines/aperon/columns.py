@@ -28,7 +28,7 @@ _DTYPES: dict[str, Any] = {
 
 
 def checked_value(name: str, value: Any, kind: FieldType) -> Value:
-    """Return a value of a field's type. Raises InvalidInput."""
+    """Return a value of a field's type. Raises InvalidInput if the value has another type."""
     if kind == "boolean" and isinstance(value, bool):
         return value
     if kind == "keyword" and isinstance(value, str) and len(value) <= LONGEST_KEYWORD:

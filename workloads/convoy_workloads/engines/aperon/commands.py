@@ -85,7 +85,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """A record."""
+    """A record as the shards return it."""
 
     id: Id
     vector: Floats

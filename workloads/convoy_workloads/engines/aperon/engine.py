@@ -99,7 +99,9 @@ class VectorEngine:
         )
 
     def _state_folder(self) -> Path:
-        """Return the folder for the files of this replica. Raises ModelError."""
+        """Return the folder for the files of this replica. Raises ModelError if `read_only` is set and there
+        is no readable snapshot.
+        """
         found = opening.state_folder(self.params, os.environ)
         return read_only.folder_for(found, self._path) if self.params.read_only else found
 
@@ -112,7 +114,9 @@ class VectorEngine:
         return Parts(Ensemble(shard, others), opened.folder, self.params, self._metrics, self._replication)
 
     def self_test(self) -> None:
-        """Compare the kernel with its twin, and searches with exact ones. Raises SelfTestFailed."""
+        """Compare the kernel with its twin, and searches with exact searches. Raises SelfTestFailed for a
+        difference.
+        """
         self_test.run(self.params.index.metric, self.params.kernel)
 
     def admit(self, payload: Command | Inference) -> bool:

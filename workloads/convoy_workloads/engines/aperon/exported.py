@@ -108,7 +108,7 @@ class Exported:
 
 def read(source: Callable[[int], bytes]) -> Exported:
     """Return the export in a stream. `source` returns the next bytes of the stream, at most so many; nothing
-    at its end. Raises ExportError.
+    at its end. Raises ExportError if the export is cut or damaged.
     """
     reader = _Reader(source)
     kind, data = reader.frame()
@@ -164,7 +164,9 @@ class _Reader:
         return self._digest.hexdigest()
 
     def frame(self) -> tuple[bytes, bytes]:
-        """Return kind and data of the next frame. Raises ExportError."""
+        """Return kind and data of the next frame. Raises ExportError if the stream ends in the frame, or the
+        frame is damaged.
+        """
         head = self._read(_HEAD.size)
         length, kind = _HEAD.unpack(head)
         if length > MOST_BYTES:

@@ -101,7 +101,7 @@ class FaultyAppendFile(AppendFile):
         super().append(data)
 
     def sync(self) -> None:
-        """Note that the data is on the disk, or die before."""
+        """Note that the data is on the disk, or die first."""
         if self._storage.dies():
             self._storage.die()
         self._synced = self.size()

@@ -39,7 +39,7 @@ _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_RANGES, "$exists")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A checked filter."""
+    """A filter that fits the fields of the index."""
 
     key: str
     """The same for equal filters."""
@@ -65,7 +65,9 @@ class _Budget:
     values: int
 
     def spend(self, path: str, values: int = 0) -> None:
-        """Count an operator, and the values of its list. Raises InvalidInput."""
+        """Count an operator, and the values of its list. Raises InvalidInput, with `path`, if the filter has
+        too many.
+        """
         self.terms -= 1
         self.values -= values
         if self.terms < 0:

@@ -56,7 +56,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetched:
-    """A record."""
+    """A stored record, as `fetch` returns it."""
 
     id: Id
     vector: Floats
@@ -105,7 +105,8 @@ class VectorIndex(Upkeep):
         storage: Storage | None = None,
     ) -> Self:
         """Make an index in a folder, and open it. `rows`: ids, vectors and metadata to start with, which
-        become one segment without passing through the log. Raises IndexExists and InvalidInput.
+        become one segment without passing through the log. Raises IndexExists if the folder has an index, and
+        InvalidInput, with the path of the invalid field.
         """
         first = None if rows is None else _checked_rows(settings, *rows)
         path.mkdir(parents=True, exist_ok=True)
@@ -176,12 +177,16 @@ class VectorIndex(Upkeep):
     # Changes
 
     def upsert(self, ids: Any, vectors: Any, records: Sequence[Any] | None = None) -> Applied:
-        """Insert records, or replace those with the same ids: all or none. Raises InvalidInput."""
+        """Insert records, or replace those with the same ids: all or none. Raises InvalidInput, with the path
+        of the invalid field.
+        """
         rows = _checked_rows(self.settings, ids, vectors, records)
         return self._write(Upsert(rows.ids, rows.vectors, list(rows.records)))
 
     def delete(self, ids: Any = None, *, where: Mapping[str, Any] | None = None) -> Applied:
-        """Delete the records with these ids, or those that fulfil a filter. Raises InvalidInput."""
+        """Delete the records with these ids, or those that fulfil a filter. Raises InvalidInput, with the
+        path of the invalid field.
+        """
         if (ids is None) == (where is None):
             raise InvalidInput("ids", "give either ids or a filter")
         if ids is not None:
@@ -200,7 +205,9 @@ class VectorIndex(Upkeep):
         return self._write(operation)
 
     def apply(self, sequence: int, data: bytes) -> bool:
-        """Apply an operation of another replica. Return False if it was applied before. Raises LogGap."""
+        """Apply an operation of another replica. Return False if the operation has already been applied.
+        Raises LogGap if operations before this one are missing.
+        """
         with self._lock:
             expected = self.sequence + 1
             if sequence < expected:
@@ -219,7 +226,9 @@ class VectorIndex(Upkeep):
             return True
 
     def operations_after(self, sequence: int, most: int = 1000) -> list[tuple[int, bytes]]:
-        """Return logged operations after a number, for `apply` of a replica. Raises OperationsGone."""
+        """Return logged operations after a number, for `apply` of a replica. Raises OperationsGone if the log
+        no longer has them.
+        """
         with self._lock:
             if sequence >= self.sequence:
                 return []
@@ -229,7 +238,7 @@ class VectorIndex(Upkeep):
             return list(islice(read_logs(self._folder.path, sequence), most))
 
     def _write(self, operation: Operation, data: bytes | None = None) -> Applied:
-        """Log an operation, then apply it. Raises NoSpace."""
+        """Log an operation, then apply it. Raises NoSpace if the disk is full; then nothing was written."""
         data = operations.encode(operation) if data is None else data
         if len(data) > MOST_BYTES:
             raise InvalidInput("ids", f"a batch of {len(data)} bytes is larger than {MOST_BYTES}: send parts")
@@ -362,7 +371,7 @@ class VectorIndex(Upkeep):
 
 
 def _checked_rows(settings: IndexSettings, ids: Any, vectors: Any, records: Sequence[Any] | None) -> Rows:
-    """Return the records of a batch. Raises InvalidInput."""
+    """Return the records of a batch. Raises InvalidInput, with the path of the invalid field."""
     checked = checked_ids("ids", ids, settings.id_type)
     if not checked:
         raise InvalidInput("ids", "no ids")

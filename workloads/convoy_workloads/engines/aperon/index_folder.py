@@ -49,7 +49,9 @@ class IndexFolder:
     """The files of an index that is open. Only one process may have it open."""
 
     def __init__(self, path: Path, storage: Storage) -> None:
-        """Lock the folder. Raises NoIndex and IndexInUse."""
+        """Lock the folder. Raises NoIndex if the folder has no index, and IndexInUse if the index is open
+        elsewhere.
+        """
         self.path, self.storage = path, storage
         try:
             self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -69,13 +71,15 @@ class IndexFolder:
         return self._manifests[0]
 
     def create(self, settings: IndexSettings, search: SearchSettings) -> None:
-        """Write the first manifest. Raises IndexExists."""
+        """Write the first manifest. Raises IndexExists if the folder has a manifest."""
         if manifest_files(self.path):
             raise IndexExists(f"{self.path}: there is already an index")
         write_manifest(self.storage, self.path, Manifest(1, settings, search, 0, 1, ()))
 
     def open(self) -> Opened:
-        """Read the last manifest whose files are whole. Raises NoIndex and CorruptFile."""
+        """Read the last manifest whose files are whole. Raises NoIndex if the folder has no manifest, and
+        CorruptFile if the files of all manifests are damaged.
+        """
         for path in self.path.glob(f"*{TEMPORARY}"):
             self.storage.remove(path)
         files = manifest_files(self.path)

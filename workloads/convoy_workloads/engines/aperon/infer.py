@@ -27,7 +27,7 @@ def outputs(settings: IndexSettings) -> tuple[TensorSpec, ...]:
 
 
 def search_of(inference: Inference, settings: IndexSettings, results: int) -> Search:
-    """Return the search of an inference. Raises InvalidInput."""
+    """Return the search of an inference. Raises InvalidInput, with the path of the invalid field."""
     queries = spaces.checked_vectors(INPUT, inference.inputs[INPUT], settings.dimension, settings.metric)
     bodies.check_results(INPUT, len(queries), results)
     return Search(inference.id, queries, Query(results, metadata=False))

@@ -52,8 +52,7 @@ class Knowledge:
 
     def read(self, most_bytes: int) -> OperationLog:
         """Return what the file has, and cut off an incomplete block. `most_bytes`: that of OperationLog.
-
-        Raises CorruptFile.
+        Raises CorruptFile if the file is missing or damaged.
         """
         log = OperationLog(most_bytes)
         if not self._path.exists():

@@ -68,7 +68,8 @@ def _record_at(content: bytes, at: int) -> _Record | None:
 
 
 def read_records(path: Path, first: int) -> tuple[list[tuple[int, bytes]], int]:
-    """Return the records of a file, and the length of its valid part. Raises CorruptFile.
+    """Return the records of a file, and the length of its valid part. Raises CorruptFile if the file is
+    missing or damaged.
 
     `first`: number of the first record.
     """

@@ -44,7 +44,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The contents of a manifest."""
+    """The contents of a manifest: the settings of the index, its segments, and the first log file after them."""
 
     number: int
     settings: IndexSettings
@@ -90,7 +90,7 @@ def write_manifest(storage: Storage, folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the contents of a manifest. Raises CorruptFile."""
+    """Return the contents of a manifest. Raises CorruptFile if the file is missing or damaged."""
     try:
         outer = json.loads(path.read_bytes())
         body = outer["body"]

@@ -89,7 +89,7 @@ def _with_header(header: dict[str, object], data: bytes) -> bytes:
 
 
 def decode(data: bytes) -> Operation:
-    """Return the operation of its bytes. Raises ValueError."""
+    """Return the operation that `data` encodes. Raises ValueError for other bytes."""
     try:
         (length,) = _LENGTH.unpack_from(data)
         header = json.loads(data[_LENGTH.size : _LENGTH.size + length])

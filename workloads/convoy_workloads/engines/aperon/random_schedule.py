@@ -72,7 +72,7 @@ class Schedule:
         )
 
     def run(self, operations: int) -> None:
-        """Perform random operations. Raises Mismatch."""
+        """Perform random operations. Raises Mismatch if the index differs from the dict."""
         for _ in range(operations):
             name = self._names[int(np.searchsorted(self._weights, self._rng.random()))]
             self.counts[name] += 1

@@ -16,7 +16,9 @@ _READ = 1 << 20
 
 
 def folder_for(state: Path, path: Path | None) -> Path:
-    """Return the folder for the index of `path`, the folder of spec.model. Raises ModelError."""
+    """Return the folder for the index of `path`, the folder of spec.model. Raises ModelError if there is no
+    readable snapshot.
+    """
     if path is None:
         raise ModelError("params.read_only: there is no snapshot in spec.model to serve")
     try:

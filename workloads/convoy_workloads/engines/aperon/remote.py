@@ -85,7 +85,7 @@ def perform(shard: Shard, message: bytes) -> bytes:
 
 
 def result_of(name: str, message: bytes) -> Any:
-    """Return the result in a message. Raises InvalidInput."""
+    """Return the result in a message. Raises InvalidInput if the other process refused the input."""
     body, array, data = unpack(message)
     if isinstance(body, dict) and "invalid" in body:
         raise InvalidInput(*body["invalid"])
@@ -146,7 +146,7 @@ class RemoteShard:
         _send(call_message(name, arguments), self._rank)
 
     def finish(self) -> Any:
-        """Return the result of the call. Raises InvalidInput."""
+        """Return the result of the call. Raises InvalidInput if the other process refused the input."""
         return result_of(self._name, _receive(self._rank))
 
     def idle(self) -> None:

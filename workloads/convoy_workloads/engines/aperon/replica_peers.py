@@ -86,13 +86,13 @@ class IndexReplicator(Replicator):
         recovered: OperationLog,
         totals: Exchanged,
     ) -> None:
-        """`recovered`: what the replica knows from before."""
+        """`recovered`: the knowledge that an earlier process of this replica left."""
         super().__init__(store, transport, settings, recovered=recovered)
         self._index, self._totals = store, totals
         store.known = self.log
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        """Append operations. Raises NotAppended."""
+        """Append operations. Raises NotAppended if they were not acknowledged."""
         if not self._index.attached:
             raise NotReady("this replica has no index yet: send the request again")
         await super().append(entries)

@@ -32,7 +32,7 @@ def key_of(id_: Id) -> bytes:
 
 
 def id_of(key: bytes, id_type: IdType) -> Id:
-    """Return the id of a key. Raises InvalidInput."""
+    """Return the id of a key. Raises InvalidInput if the key has another form."""
     try:
         return key.decode() if id_type == "string" else int(_NUMBER.unpack(key)[0])
     except (UnicodeDecodeError, struct.error) as error:
@@ -61,7 +61,9 @@ def _read(payload: bytes, settings: IndexSettings) -> tuple[Floats, Record]:
 
 
 def batch(operations: Sequence[Operation], settings: IndexSettings) -> Replicated:
-    """Return one operation with the effect of these, in their order. Raises InvalidInput."""
+    """Return one operation with the effect of these, in their order. Raises InvalidInput if a record does not
+    fit the index.
+    """
     last = {one.key: one.payload for one in operations}
     ids: list[Id] = []
     deleted: list[Id] = []

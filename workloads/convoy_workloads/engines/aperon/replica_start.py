@@ -25,7 +25,8 @@ def open_replica(
     *,
     grouped: bool,
 ) -> Parts:
-    """Return the parts of a replica that has caught up with its peers. Raises ModelError.
+    """Return the parts of a replica that has caught up with its peers. Raises ModelError if the index cannot
+    be opened.
 
     `folder`: that of the index. `open_index` opens the index there, or makes one. `make` returns the parts
     around an index. `grouped`: the replica has several pods. Their indexes are open by then, so the whole

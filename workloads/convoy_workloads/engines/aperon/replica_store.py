@@ -29,7 +29,9 @@ from convoy_workloads.serving.replication.log import OperationLog
 from convoy_workloads.serving.replication.operation import Operation, Stamp, Vector
 
 PENDING_BYTES = 64 << 20
-"""Size of operations that wait for the writer from which on no further ones are accepted from peers."""
+"""Bytes of waiting operations from which on the replica accepts none from peers until the writer has caught
+up.
+"""
 INCOMPLETE = "incomplete"
 """File in the folder of an index that has not arrived completely. The next start removes the folder."""
 PERSIST_SECONDS = 60.0
@@ -37,7 +39,7 @@ PERSIST_SECONDS = 60.0
 NO_SPACE_SECONDS = 60.0
 """Longest time for which operations of peers wait for space on the disk. Then the replica ends."""
 _STATE = ".state-"
-"""Part of the name of the folder of a copy for a peer."""
+"""Part of the name of each folder that holds a copy for a peer."""
 Block = tuple[Vector, dict[bytes, Stamp], bool]
 """A version vector, stamps, and whether these are all stamps."""
 
@@ -81,7 +83,7 @@ class _Pending:
             return True
 
     def drain(self) -> list[Operation]:
-        """Return the operations. No further ones are added."""
+        """Return the operations. From now on, none is added."""
         with self._lock:
             found, self._operations = self._operations or [], None
             return found

@@ -114,7 +114,7 @@ class Replication:
             await self._replicator.drain()
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        """Append operations. Raises NotAppended."""
+        """Append operations. Raises NotAppended if they were not acknowledged."""
         if self._replicator is None:
             raise NotReady("this replica is starting: send the request again")
         await self._replicator.append(entries)

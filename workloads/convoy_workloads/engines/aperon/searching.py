@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A checked search."""
+    """A search whose vectors and settings fit the index."""
 
     queries: Floats
     results: int

@@ -63,7 +63,7 @@ class Segment:
     """Rows that the model was fitted to."""
     fitted_residual: float
     residual: float
-    """Share of the rows' squared distances to their centres that the codes do not show."""
+    """Share of the rows' squared distances to their centres that the codes do not capture, from 0 to 1."""
 
     @property
     def rows(self) -> int:
@@ -175,7 +175,7 @@ def write_segment(
 
 
 def open_segment(path: Path, settings: IndexSettings) -> Segment:
-    """Open the file of a segment. Raises CorruptFile."""
+    """Open the file of a segment. Raises CorruptFile if the file is missing or damaged."""
     values, arrays = read_arrays(path)
     try:
         kernel = HntlArrays(

@@ -66,7 +66,9 @@ def _bytes(array: Array) -> memoryview:
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the values and the arrays of a file, mapped read-only. Raises CorruptFile."""
+    """Return the values and the arrays of a file, mapped read-only. Raises CorruptFile if the file is missing
+    or damaged.
+    """
     try:
         mapped = np.memmap(path, np.uint8, mode="r")
     except FileNotFoundError as error:

@@ -20,7 +20,7 @@ _EVERY = SearchSettings(2**30, ROWS)
 
 
 def run(metric: Metric, kernel: str = "auto") -> None:
-    """Test this machine. Raises SelfTestFailed."""
+    """Test this machine. Raises SelfTestFailed for a wrong result."""
     rng = np.random.default_rng(7)
     vectors = rng.standard_normal((ROWS, DIMENSION), np.float32)
     queries = rng.standard_normal((QUERIES, DIMENSION), np.float32)

@@ -28,7 +28,9 @@ SMALLEST_NORM = 1e-15
 
 
 def checked_vectors(name: str, values: Any, dimension: int, metric: Metric) -> Floats:
-    """Return vectors [n, dimension] as they are stored and searched. Raises InvalidInput."""
+    """Return vectors [n, dimension] as they are stored and searched. Raises InvalidInput, with the path of
+    the invalid field.
+    """
     try:
         found = np.array(values, dtype=np.float32, order="C", ndmin=2)
     except OverflowError as error:  # A whole number of more than 308 digits.

@@ -28,7 +28,7 @@ class AppendFile:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def append(self, data: bytes) -> None:
-        """Write data at the end: all or nothing. Raises NoSpace."""
+        """Write data at the end: all or nothing. Raises NoSpace if the disk is full."""
         before, left = self.size(), memoryview(data)
         try:
             while left:

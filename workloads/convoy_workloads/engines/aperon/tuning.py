@@ -114,7 +114,7 @@ def _fewest_candidates(trials: _Trials, nprobe: int, steps: list[int], target: f
 
 
 def ladder(first: int, last: int) -> list[int]:
-    """Return whole numbers from `first` to `last`, each about a fifth larger than the one before."""
+    """Return whole numbers from `first` to `last`, each about a fifth larger than the previous one."""
     found, value = [], first
     while value < last:
         found.append(value)

@@ -60,7 +60,9 @@ def build_with_retries(params: Params, generation: int, folder: Path, progress: 
 
 
 def build(params: Params, generation: int, folder: Path, progress: Progress) -> Built:
-    """Build an index in a folder, whose content is replaced. Raises SourceError and SourceAway."""
+    """Build an index in a folder, whose content is replaced. Raises SourceError for wrong records or
+    settings, and SourceAway if the source cannot be read now.
+    """
     start = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     options = Options("never", threads=params.threads, kernel=params.kernel)

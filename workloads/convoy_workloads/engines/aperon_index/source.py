@@ -28,7 +28,9 @@ class Records:
     settings: IndexSettings
     """Settings of the index that they need."""
     batches: Iterator[Upsert]
-    """The records in parts. Raises SourceError and SourceAway."""
+    """The records in parts. Raises SourceError for wrong records or settings, and SourceAway if the source
+    cannot be read now.
+    """
     stored: bool = False
     """True if the vectors are as an index stores them: for cosine, of length 1."""
 

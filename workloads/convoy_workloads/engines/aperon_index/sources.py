@@ -12,7 +12,9 @@ from convoy_workloads.engines.aperon_index.source import Records
 
 @contextlib.contextmanager
 def opened(params: Params, generation: int) -> Iterator[Records]:
-    """Open the source of a generation. Raises SourceError and SourceAway."""
+    """Open the source of a generation. Raises SourceError for wrong records or settings, and SourceAway if
+    the source cannot be read now.
+    """
     if params.vectors is not None:
         yield vector_files.read(params, params.vectors.folder)
     elif params.service is not None:

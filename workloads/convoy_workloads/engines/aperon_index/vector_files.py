@@ -20,7 +20,7 @@ _LONGEST_LINE = 1 << 20
 
 
 def read(params: Params, folder: str) -> Records:
-    """Return the records in a folder. Raises SourceError."""
+    """Return the records in a folder. Raises SourceError, with the file, for wrong records."""
     path = Path(folder)
     vectors = _array(path / VECTORS)
     if vectors.ndim != 2 or not vectors.size:

@@ -41,8 +41,8 @@ def final_loss(
     signs: bool = False,
     collectives: Collectives | None = None,
 ) -> float:
-    """Return half the mean deviance of all rows after a training of the ranks of `collectives`, by default
-    of one rank.
+    """Train on the ranks of `collectives`, by default on one rank. Return half the mean deviance over all
+    rows.
     """
     collectives = collectives or Collectives(lambda tensor: tensor)
     problem = synth(loss, ROWS, COLUMNS, seed, signs)

@@ -28,7 +28,7 @@ class _Simulation(BaseModel):
 
 
 class RunParams(_Simulation):
-    """One simulated run."""
+    """The parameters of one simulated run."""
 
     action: Literal["run"]
     """`run` for one run, `tune` to search for better parameters."""

@@ -203,7 +203,7 @@ class Multiplexer:
             pod.calls = 0
 
     def wait_seconds(self, pod: Pod) -> float:
-        """Return the time that the oldest row may still wait for further rows."""
+        """Return the seconds that the oldest row may still wait for further rows."""
         oldest = pod.queue.oldest()
         settings = self._params.batch
         if oldest is None or pod.queue.waiting() >= settings.max:

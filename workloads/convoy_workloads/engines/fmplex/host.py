@@ -28,7 +28,9 @@ class Host(Protocol):
     """A pod's part of the engine, as rank 0 uses it."""
 
     def attach(self, task: Task, backbone: Backbone, slot: int) -> None:
-        """Load a task's adapter, and its backbone if the pod does not have it. Raises ModelError."""
+        """Load a task's adapter, and its backbone if the pod does not have it. Raises ModelError, with the
+        task, if the files cannot be used or the memory does not suffice.
+        """
         ...
 
     def detach(self, backbone: Backbone, slot: int) -> None:
@@ -122,7 +124,9 @@ def adapter_of(task: Task, shape: AdapterShape, path: Path | None) -> Mapping[st
 
 
 def tensors_of(task: Task, path: Path | None) -> dict[str, Tensor]:
-    """Return the tensors of a task's file; none if the task has no file. Raises ModelError."""
+    """Return the tensors of a task's file; none if the task has no file. Raises ModelError, with the task, if
+    the file cannot be read.
+    """
     found = ADAPTER.fullmatch(task.adapter_ref)
     if found is None or not found["file"]:
         return {}

@@ -40,12 +40,12 @@ class Arrival:
 
 @dataclass
 class Run:
-    """The result of a run. Times are those of the clock."""
+    """The result of a run. Times are in seconds of the clock of the run."""
 
     seconds: float = 0.0
     """Time from the start to the last result."""
     latencies: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds of each request by task."""
+    """Seconds from the arrival of each request to its result, by task."""
     digest: str = ""
     """Digest of all results in the order of the requests."""
 

@@ -17,7 +17,7 @@ from convoy_workloads.serving.protocol import SelfTestFailed
 
 
 def run(deployment: Deployment, batch_max: int) -> None:
-    """Test each backbone on each pod. Raises SelfTestFailed."""
+    """Test each backbone on each pod. Raises SelfTestFailed for a wrong result."""
     tested: dict[tuple[int, str], list[VirtualModel]] = {}
     for model in deployment.models():
         tested.setdefault((model.assignment.pod, model.digest), []).append(model)

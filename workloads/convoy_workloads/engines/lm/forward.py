@@ -35,7 +35,7 @@ NEWEST = 2
 FIRST_BLOCK = 3
 """Column of a row's first block."""
 TILE = 64
-"""Minimum number of positions of a tile of attention."""
+"""Minimum number of positions in an attention tile."""
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,9 @@ def check_names(path: Path, config: Config, names: Iterable[str], ends: Iterable
 
 
 def empty(config: Config) -> Llama:
-    """Return a model with memory for its weights, and with its rotary positions. Raises ModelError."""
+    """Return a model with memory for its weights, and with its rotary positions. Raises ModelError if the
+    memory does not suffice.
+    """
     model = skeleton(config)
     cosines, sines = model.cosines, model.sines
     try:

@@ -26,7 +26,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, its tokenizer, and the facts about it."""
+    """A model, its tokenizer, the origin of its weights, and the facts that the model card lists."""
 
     model: Transformer
     tokenizer: Tokenizer

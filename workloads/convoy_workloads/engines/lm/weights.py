@@ -20,7 +20,7 @@ DEFAULT_HEADS = 4
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model and the facts about it."""
+    """A model, the origin of its weights, and the facts that the model card lists."""
 
     model: GPT
     source: str

@@ -18,7 +18,9 @@ Schedule = Callable[[], Iterable[float]]
 
 
 def schedule(params: Params) -> Schedule:
-    """Return a picklable function that returns the times of all requests. Raises ScheduleError."""
+    """Return a picklable function that returns the times of all requests. Raises ScheduleError, with the
+    parameter, for an invalid schedule.
+    """
     shift = params.perturbation
     if params.trace is not None:
         replayed = partial(
@@ -31,7 +33,9 @@ def schedule(params: Params) -> Schedule:
 
 
 def steps_of(params: Params) -> tuple[Step, ...]:
-    """Return the steps of the rate without the perturbation. Raises ScheduleError."""
+    """Return the steps of the rate without the perturbation. Raises ScheduleError, with the parameter, for
+    invalid steps.
+    """
     if params.steps:
         return parse_steps(params.steps)
     return (Step(params.rate, params.seconds or SECONDS),)

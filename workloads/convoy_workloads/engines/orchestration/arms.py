@@ -20,7 +20,7 @@ SAME, BROKEN = "same", "broken"
 
 @dataclass(frozen=True, kw_only=True)
 class StudyArm:
-    """One controller."""
+    """A controller that the study compares."""
 
     name: str
     role: str

@@ -48,7 +48,7 @@ Means = Mapping[tuple[str, str, Condition], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class StudyData:
-    """The finished study."""
+    """The plan and all results of the finished study, from which the report is made."""
 
     hash: str
     plan: Mapping[str, Any]

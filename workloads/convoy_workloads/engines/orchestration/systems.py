@@ -12,7 +12,7 @@ from convoy_workloads.engines.orchestration.params import KindName, Params, Syst
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One system."""
+    """A simulated system that controllers of the study steer."""
 
     name: SystemName
     """Name of the simulator."""

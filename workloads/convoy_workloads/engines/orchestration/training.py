@@ -33,7 +33,7 @@ SELECTION_WINDOWS = 12
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A trained network."""
+    """The weights of a trained network, and its learning curve."""
 
     weights: list[float]
     curve: list[float]

@@ -37,7 +37,7 @@ class MapAll(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """One simulated run."""
+    """The key of a simulated run."""
 
     arm: str
     seed: int

@@ -13,7 +13,7 @@ HIDDEN = 64
 
 
 class Digits:
-    """The task `digits`."""
+    """The task `digits`: classify the handwritten digits of scikit-learn."""
 
     targets: tuple[str, ...] = ()
 

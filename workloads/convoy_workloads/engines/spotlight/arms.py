@@ -32,7 +32,7 @@ _EXPLORED: Mapping[str, Any] = {"trainOn": "explored", "staleness": _ONE_BEHIND,
 
 @dataclass(frozen=True, slots=True)
 class StudyArm:
-    """One arm."""
+    """A variant of the engine that the study compares."""
 
     name: str
     description: str

@@ -72,7 +72,7 @@ class IterationReport:
 
     iteration: int
     end: float
-    """Time at which the next weights were published."""
+    """Seconds on the clock of the workers at which the next weights were published."""
     update: UpdateReport | None
     """None if there was nothing to train on."""
     trained: int
@@ -184,7 +184,7 @@ class Loop:
         return [one for one in groups if len(one) >= MIN_GROUP]
 
     def _consume_explored(self, number: int, prompt: int) -> list[Scored]:
-        """Return the chosen samples of the exploring, if these are trained on."""
+        """Consume and return the samples that exploration chose for a prompt."""
         wanted = [
             Request(self._job, number, prompt, seed, RequestKind.EXPLORE, number).id
             for seed in self._choice.seeds.get(prompt, ())
@@ -311,7 +311,7 @@ class Loop:
         return noise_key(request, self._params.selection)
 
     def _patience(self, training: Training) -> float:
-        """Return the time until which to wait for the next event."""
+        """Return the time until which to wait for the next event, in seconds on the clock of the workers."""
         now = self._workers.now()
         return max(now, training.predicted_end) + self._params.lease_seconds
 

@@ -1,4 +1,4 @@
-"""The counts of the ledger of requests as metrics of a job, and back. Standard library only.
+"""Converts the request ledger's counts to metrics of a job, and back. Standard library only.
 
 The loop reports them after each iteration, so `convoy spot requests` can show them while the job runs.
 """

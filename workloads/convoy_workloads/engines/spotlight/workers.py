@@ -29,7 +29,7 @@ class Training(Protocol):
 
     @property
     def predicted_end(self) -> float:
-        """Return the time at which the update will probably end."""
+        """Return the time at which the update will probably end, in seconds on the clock of `Workers.now`."""
         ...
 
     def report(self) -> UpdateReport | None:

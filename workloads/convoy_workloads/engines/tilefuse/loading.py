@@ -74,9 +74,8 @@ def load(path: Path | None, params: Params, counters: Counters, renew: Callable[
 
 
 def packed_form(path: Path | None, params: Params, renew: Callable[[], None]) -> tuple[Path, Index]:
-    """Return the folder of a model's packed form, with its index. It is made if it is not there.
-
-    Raises ModelError.
+    """Return the folder of a model's packed form, with its index. The packed form is made if the cache lacks
+    it. Raises ModelError, with the field, if the model cannot be packed.
     """
     config = _config(path)
     return _quantised(path, config, params, renew) if FIELD in config else _floats(path, params, renew)

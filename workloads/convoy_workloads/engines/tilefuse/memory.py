@@ -29,7 +29,8 @@ _SMALL = {"layers": 1}
 def growth(params: Mapping[str, Any]) -> float:
     """Return the growth of resident memory by the model and its passes, over the size of its packed form.
 
-    The packed form is made first if it is not in the cache. Raises subprocess.CalledProcessError.
+    The packed form is made first if it is not in the cache. Raises subprocess.CalledProcessError if a
+    measuring process fails.
     """
     command = [sys.executable, "-m", "convoy_workloads.engines.tilefuse.memory", json.dumps(params)]
     # The first process may have to pack the model.

@@ -81,7 +81,9 @@ def codes(name: str, found: Mapping[str, NDArray[Any]], group_size: int) -> Code
 
 
 def codes_with_zeros(name: str, found: Mapping[str, NDArray[Any]], group_size: int) -> Codes:
-    """Return the codes of a matrix that is not symmetric. Raises FormatError."""
+    """Return the codes of a matrix with zero points. Raises FormatError, with the tensor, if the zero points
+    are missing.
+    """
     if ZEROS not in found:
         raise FormatError(
             f"tensor {name}.{ZEROS} is missing, and the quantization_config has symmetric: false: compress "

@@ -42,16 +42,16 @@ def replay(
     hooks_off: HookGuard = without_global_hooks,
     each: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Replay the segments on `optimizer` and `parameters`, into which the full save of the chain was loaded
-    before. Return the number of replayed steps.
+    """Replay the segments on `optimizer` and `parameters`, into which the full save of the chain has already
+    been loaded. Return the number of replayed steps.
 
-    `parameters` holds all parameters of the optimizer, under the names that the segments use. `segments`
-    come from all ranks. After the replay the gradients are as before, and the parameter groups have the
-    scalars that were stored when the last segments were sealed.
+    `parameters` holds all parameters of the optimizer, under the names that the segments use. `segments` come
+    from all ranks. After the replay the gradients are as before, and the parameter groups have the scalars
+    that were stored when the last segments were sealed.
 
     `hooks_off`: context in which the steps are replayed. `each`: function that is called after every step
-    with the number of the step and the total number of steps. Raises ReplayError, before anything is
-    changed, if the segments do not match the optimizer.
+    with the number of the step and the total number of steps. Raises ReplayError, before anything is changed,
+    if the segments do not match the optimizer.
     """
     sequence = merge_segments(segments)
     check(sequence, optimizer, parameters, elementwise)

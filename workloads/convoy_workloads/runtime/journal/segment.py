@@ -159,7 +159,7 @@ class Segment:
 
 
 def product(sizes: Sequence[int]) -> int:
-    """Return the number of elements of a tensor of these sizes."""
+    """Return the number of elements in a tensor with these dimensions."""
     found = 1
     for size in sizes:
         found *= size

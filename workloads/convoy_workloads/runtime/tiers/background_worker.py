@@ -30,7 +30,7 @@ class BackgroundWorker:
         return self._thread is not None and self._thread.is_alive()
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> None:
-        """Run `work` in the background, after all tasks that were submitted before."""
+        """Run `work` in the background, after all tasks that were submitted earlier."""
         before = self._thread
 
         def run() -> None:

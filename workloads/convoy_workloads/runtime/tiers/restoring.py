@@ -126,11 +126,11 @@ class RestoreSession:
             self.done()
 
     def replay(self, model: Any, optimizer: Any) -> bool:
-        """Replay the journal on the program's objects, into which the full save was loaded before. All
+        """Replay the journal on the program's objects, into which the full save has already been loaded. All
         ranks call this.
 
-        Return True if the result matches the fingerprints in the journal on all ranks. If this returns
-        False, call `discard_journal`.
+        Return True if the result matches the fingerprints in the journal on all ranks. If this returns False,
+        call `discard_journal`.
         """
         from convoy_workloads.runtime.journal.fingerprints import ReplayCheck  # noqa: PLC0415
         from convoy_workloads.runtime.journal.journal import parameters_of  # noqa: PLC0415

@@ -21,7 +21,7 @@ class Form:
     """The form of the responses to one request. `Completion` and `Chat` are its two kinds."""
 
     prefix = ""
-    """Beginning of the ids of this kind of response."""
+    """Prefix of the ids in this kind of response."""
     whole_object = ""
     chunk_object = ""
 

@@ -38,7 +38,7 @@ class EmbeddingRequest(BaseModel):
 
 
 class Embeddings:
-    """The route."""
+    """The route /v1/embeddings."""
 
     def __init__(self, front: Front) -> None:
         self._front = front

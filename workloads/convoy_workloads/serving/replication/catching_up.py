@@ -121,8 +121,7 @@ class Join:
 
     async def fetch(self, peer: Peer, target: Vector) -> None:
         """Take over the state of a peer, unless all operations of the version vector are known by then.
-
-        Raises Unreachable.
+        Raises Unreachable if the peer does not answer, is busy or answers with an error.
         """
         replicator = self._replicator
         async with self._reading:

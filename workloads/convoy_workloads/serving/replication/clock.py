@@ -30,7 +30,7 @@ class HybridClock:
         """The largest time that was made or received."""
 
     def next(self) -> int:
-        """Return a time that is larger than all before."""
+        """Return a time that is later than all earlier results."""
         # A counter that overflows adds a millisecond, so the time still grows.
         self.latest = max(self._now() << COUNTER_BITS, self.latest + 1)
         return self.latest

@@ -19,7 +19,7 @@ class Contact:
     vector: Vector = field(default_factory=dict)
     """The least that the process is known to have."""
     at: float = 0.0
-    """Time of its last message."""
+    """Seconds of the event loop clock at which its last message arrived."""
     drains: bool = False
     joins: bool = True
 

@@ -90,15 +90,21 @@ class HttpTransport:
             await self._client.close()
 
     async def push(self, address: str, message: Push) -> Confirm:
-        """Send operations to a peer. Raises Unreachable."""
+        """Send operations to a peer. Raises Unreachable if the peer does not answer, is busy or answers with
+        an error.
+        """
         return await self._exchange(address, "push", message, Confirm)
 
     async def pull(self, address: str, message: Pull) -> Supply:
-        """Request operations from a peer. Raises Unreachable."""
+        """Request operations from a peer. Raises Unreachable if the peer does not answer, is busy or answers
+        with an error.
+        """
         return await self._exchange(address, "pull", message, Supply)
 
     async def state(self, address: str, message: Pull) -> AsyncIterator[Message]:
-        """Request a state from a peer, and yield its parts. Raises Unreachable."""
+        """Request a state from a peer, and yield its parts. Raises Unreachable if the peer does not answer,
+        is busy or answers with an error.
+        """
         decoder = Decoder()
         try:
             async with self._request(address, "state", message) as response:
@@ -194,7 +200,9 @@ R = TypeVar("R", Push, Pull)
 
 
 async def _message(request: Request, kind: type[R]) -> R:
-    """Return the message of a request. Raises RequestError."""
+    """Return the message of a request. Raises RequestError if the body is too long or is no message of this
+    kind.
+    """
     headers: dict[bytes, bytes] = dict(request.scope["headers"])
     until = asyncio.get_running_loop().time() + REQUEST_SECONDS
     receive: Any = request.receive

@@ -29,9 +29,9 @@ class Missing:
 
     operations: list[Operation]
     more: bool = False
-    """True if further ones did not fit."""
+    """True if the other replica lacks more retained operations than `operations` has room for."""
     trimmed: bool = False
-    """True if it also lacks operations that are not retained."""
+    """True if the other replica also lacks operations that are not retained."""
 
 
 @dataclass(slots=True)

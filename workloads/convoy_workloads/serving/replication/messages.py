@@ -147,7 +147,7 @@ class StateChunk:
 
 @dataclass(frozen=True, slots=True)
 class StateWinners:
-    """Winners of keys."""
+    """Part of a state: for each key, the operation that has won."""
 
     operations: Sequence[Operation]
 
@@ -191,7 +191,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Message:
-    """Return the message of one frame. Raises FrameError."""
+    """Return the message of one frame. Raises FrameError for bytes that are no valid frame."""
     found = Decoder()
     messages = list(found.feed(frame))
     if len(messages) != 1 or found.pending:

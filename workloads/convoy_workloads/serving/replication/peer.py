@@ -43,8 +43,7 @@ class Core(Protocol):
 
     async def fetch_state(self, peer: Peer, target: Vector) -> None:
         """Take over the state of the peer, unless this replica has all operations of the version vector.
-
-        Raises Unreachable.
+        Raises Unreachable if the peer does not answer, is busy or answers with an error.
         """
         ...
 

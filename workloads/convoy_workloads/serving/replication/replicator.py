@@ -102,7 +102,7 @@ class Replicator:
         return [peer for peer, _ in self._peers.values()]
 
     def set_peers(self, own: str, others: Sequence[str]) -> None:
-        """Set the addresses of the peers. They replace those before."""
+        """Set the addresses of the peers. They replace the previous addresses."""
         self._addresses = tuple(one for one in dict.fromkeys(others) if one != own)
         if self._group is not None:
             self._connect()

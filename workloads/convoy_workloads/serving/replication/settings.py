@@ -38,11 +38,13 @@ class Settings:
     ack_seconds: float = 5.0
     """Longest time until an operation is acknowledged."""
     sync_seconds: float = 1.0
-    """Time between two comparisons with a peer."""
+    """Seconds between two comparisons with a peer."""
     join_seconds: float = 30.0
     """Longest wait, before readiness, for peers that do not respond, or for the first report of peers."""
     contact_seconds: float = 10.0
-    """Time for which a replica counts as a peer after its last message, if it was not reported as one yet."""
+    """Seconds for which a replica counts as a peer after its last message if the operator has not reported
+    this peer yet.
+    """
     pauses: tuple[float, float] = (0.05, 2.0)
     """First and longest pause after a failed request. It doubles after each failure."""
     batch_bytes: int = 1 << 20

@@ -69,7 +69,7 @@ class Cluster:
                 self._push(perturbation.end, "tenant", 1)
 
     def run(self) -> float:
-        """Run all jobs to their end. Return the time of the last end."""
+        """Run all jobs to their end. Return the virtual seconds at which the last one ended."""
         left = len(self._jobs)
         while left:
             self._now, _, kind, number, start = heapq.heappop(self._events)

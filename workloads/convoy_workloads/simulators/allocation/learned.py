@@ -73,7 +73,7 @@ def _features(view: View, waiting: Waiting, amount: Amount, size: float, queue: 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The policy."""
+    """The policy `learned`: a trained network chooses the next job to start."""
 
     choice: LearnedChoice
     median: DecayingHistogram = field(default_factory=lambda: DecayingHistogram(50.0, 0.0, HALF_LIFE_SECONDS))

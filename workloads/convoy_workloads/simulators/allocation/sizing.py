@@ -19,7 +19,7 @@ RETRY_FACTOR = 1.2
 
 
 class Sizing(Protocol):
-    """A rule."""
+    """A rule that decides how much a new job reserves."""
 
     def reserve(self, job: Job, telemetry: Telemetry, now: float) -> Amount:
         """Return the amount to reserve for a job that has not run before."""

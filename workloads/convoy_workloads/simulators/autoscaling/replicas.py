@@ -12,7 +12,7 @@ _CONTAINERS = (Container("server", {CPU: 1000}),)
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica."""
+    """A simulated replica. Times are in seconds."""
 
     number: int
     created: int

@@ -35,7 +35,7 @@ class Service:
 
     service_seconds: float
     timeout_seconds: float
-    """Waiting time after which a request is lost."""
+    """Seconds of waiting after which a request is lost."""
     served: list[Served] = field(default_factory=list)
     lost: float = 0.0
     waiting: float = 0.0

@@ -14,7 +14,7 @@ from convoy_workloads.simulators.simulator import Outcome
 _TRAINING = -1_000_000
 """First seed of the training windows. Seeds of runs are never negative."""
 _STRIDE = 7
-"""Difference of the first numbers of replicas of two successive windows."""
+"""Difference between the initial replicas of successive windows."""
 
 
 def simulate_arm(params: Params, seed: int, perturbation: Perturbation | None) -> Outcome:

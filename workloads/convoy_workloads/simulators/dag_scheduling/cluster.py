@@ -19,7 +19,7 @@ class Executors:
 
     count: int
     move_seconds: float
-    """Time that an executor needs before its first task of another job."""
+    """Seconds that an executor needs before its first task of another job."""
     slowdown: float
     """Relative slowdown of tasks if a job has twice as many executors as its sweet spot."""
 
@@ -85,7 +85,7 @@ class Cluster:
                 self._push(perturbation.end, "tenant", (0, 0))
 
     def run(self) -> float:
-        """Run all jobs to their end. Return the time of the last end."""
+        """Run all jobs to their end. Return the virtual seconds at which the last one ended."""
         left = len(self._jobs)
         while left:
             now, _, kind, facts = heapq.heappop(self._events)

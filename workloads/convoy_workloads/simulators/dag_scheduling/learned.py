@@ -57,7 +57,7 @@ def _features(one: Candidate, view: View, total: float, common: tuple[float, flo
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The policy."""
+    """The policy `learned`: a trained network chooses the next job."""
 
     choice: LearnedChoice
 

@@ -24,7 +24,7 @@ class Run:
     cluster: Cluster
     telemetry: Telemetry
     seconds: float
-    """Time of the last job's end."""
+    """Virtual seconds at which the last job ended."""
 
     @property
     def costs(self) -> CostCurve:
@@ -65,7 +65,7 @@ def _figures(run: Run, params: Params) -> dict[str, float]:
 
 
 def _seconds_alone(job: Job, executors: int) -> float:
-    """Return a lower bound of the job's time if it had the cluster for itself."""
+    """Return a lower bound of the seconds that the job would take if it had the cluster for itself."""
     return max(job.work / executors, *(one.path_seconds for one in job.stages))
 
 

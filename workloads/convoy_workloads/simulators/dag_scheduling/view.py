@@ -43,7 +43,7 @@ class View:
 
 
 class Policy(Protocol):
-    """A scheduler."""
+    """Chooses the job that gets a free executor."""
 
     def choose(self, view: View) -> int | None:
         """Return the index of the candidate that gets an executor. None leaves the free executors idle until

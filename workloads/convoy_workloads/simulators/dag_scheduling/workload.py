@@ -38,7 +38,7 @@ class Stage:
 
     tasks: int
     seconds: float
-    """Time of one task on an executor of a job that has at most `Job.sweet_spot` executors."""
+    """Seconds of one task on an executor of a job that has at most `Job.sweet_spot` executors."""
     parents: tuple[int, ...]
     path_seconds: float
     """Length of the longest path from the start of this stage to the end of the job, one task per stage."""

@@ -80,7 +80,7 @@ class _Node:
     since: float
     """Start of the present label."""
     final: float
-    """Time before this is already in the totals."""
+    """Seconds before this time are already in the totals."""
     label: NodeLabel = NodeLabel.BOOT
     settled: float = 0.0
     """Work before this time is saved."""

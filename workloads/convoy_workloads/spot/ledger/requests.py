@@ -71,7 +71,7 @@ class RequestLedger:
     # Planning
 
     def plan(self, requests: Iterable[Request]) -> int:
-        """Add requests and return the number that were not in the ledger before.
+        """Add requests and return how many are new to the ledger.
 
         Raises InvalidRequest for an iteration that has been closed, or if too many requests are open.
         """

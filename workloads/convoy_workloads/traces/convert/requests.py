@@ -27,7 +27,7 @@ _MESSAGES = frozenset({NodeType.SEND, NodeType.RECV})
 
 
 class Requests:
-    """The operators of c10d of each thread, and the launches of kernels of NCCL.
+    """Each thread's c10d operators, and the launches of NCCL kernels.
 
     `launches` are those of all such kernels, `taken` operators that asked for something else.
     """

@@ -47,7 +47,7 @@ class _Rank:
         self._nodes: list[Node] = []
         self._step = 0
         self._last: list[int] = []
-        """Nodes that the next computation depends on."""
+        """Ids of the nodes that the next computation depends on."""
         self._first_layer = place.stage * workload.stage_layers
 
     def nodes(self) -> list[Node]:

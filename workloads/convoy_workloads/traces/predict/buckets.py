@@ -27,7 +27,7 @@ _ENGINE = f"autograd::engine::evaluate_function: {_GRADIENT}"
 class _Gradient:
     bytes: int
     ready: int
-    """Place of the last node of the gradient's part of the backward pass, which launches a full bucket."""
+    """Index of the node that completes the gradient in the backward pass, and so launches a full bucket."""
 
 
 def with_buckets(trace: Trace, cap_bytes: int) -> Trace:

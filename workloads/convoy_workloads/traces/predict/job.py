@@ -78,7 +78,7 @@ class Job:
         return self.start(place) + self.traces[number].nodes[one].duration_micros
 
     def arrival(self, transfer: Transfer) -> float:
-        """Return the recorded time at which the last rank has arrived."""
+        """Return the recorded time in microseconds at which the last rank arrived."""
         return max(map(self.start, transfer.members))
 
 

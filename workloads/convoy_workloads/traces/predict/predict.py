@@ -58,8 +58,7 @@ def at_speed(links: Links, speed: float, link_rate: float | None = None) -> Link
 
 def rebucketed(job: Job, bucket_bytes: int | None) -> Job:
     """Return the job with other buckets; the job itself for None, and if these are the recorded buckets.
-
-    Raises InvalidTrace.
+    Raises InvalidTrace if a trace does not show its gradients.
     """
     if bucket_bytes is None:
         return job

@@ -67,7 +67,7 @@ class HostNode:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host trace."""
+    """A rank's host trace, as PyTorch's ExecutionTraceObserver writes it."""
 
     schema: str
     nodes: list[HostNode]

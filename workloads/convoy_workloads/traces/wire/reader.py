@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Message)
 
 _VARINT_BYTES = 10
 _SMALL_FRAME = 512
-"""Bytes of a message that is decoded without counting its values before."""
+"""Maximum bytes of a message that is decoded without first counting its values."""
 _BYTES_PER_VALUE = 64
 """Bytes of a small message that count as one value, for the lists in its attributes."""
 _JSON = re.compile(rb"[{\[]\s*[\"{}\[\]](?:[\t\n\r\x20-\x7e]{60}|[\t\n\r\x20-\x7e]*\Z)")

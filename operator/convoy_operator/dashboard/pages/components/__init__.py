@@ -92,7 +92,7 @@ class AddressQuery(ui.element, component="address_query.js"):
 class Chart(
     ui.element, component="chart.js", esm={"nicegui-echart": str(Path(echart.__file__).parent / "dist")}
 ):
-    """An ECharts chart."""
+    """An ECharts chart that is redrawn when its options change."""
 
     def __init__(self, label: str, options: dict[str, Any]) -> None:
         super().__init__()

@@ -76,7 +76,7 @@ class RayClient:
         self._name = name
 
     def call(self, message: Message, seconds: float) -> Any:
-        """Return the driver's answer. Raises NoAnswer."""
+        """Return the driver's answer. Raises NoAnswer if there is none within `seconds`."""
         found = outcome(self._exchange.call.remote(self._name, message, seconds), seconds + 1)
         if not isinstance(found, Value) or not found.value:
             raise NoAnswer

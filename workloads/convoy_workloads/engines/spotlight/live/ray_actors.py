@@ -191,7 +191,7 @@ class RayCluster:
         return over, len(failures)
 
     def _report_left_out(self, count: int) -> None:
-        """Log how many slots stay empty for the bound of workers, whenever there are more than before."""
+        """Log how many slots stay empty for the bound of workers, whenever their number grows."""
         if count > self._left_out:
             log_line(
                 f"spotlight: {count} slots stay empty, as a job has at most {MAX_WORKERS} workers: lower "

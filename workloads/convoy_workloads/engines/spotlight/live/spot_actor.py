@@ -37,7 +37,7 @@ class Recipe:
     capacity: int
     """Requests that a worker computes at a time."""
     step_seconds: float = 0.0
-    """Least time of a denoising step."""
+    """Minimum seconds of a denoising step."""
     image: Image = field(default_factory=own_image)
     """The trainer's image. A worker with another one refuses to start."""
 
@@ -46,7 +46,7 @@ class SpotActor:
     """One worker. `run` lasts as long as the worker; the other methods run beside it."""
 
     def __init__(self, name: str, exchange: Any, recipe: Recipe) -> None:
-        """Prepare the worker. Raises OtherImage."""
+        """Prepare the worker. Raises OtherImage if this worker's image differs from the trainer's."""
         check_image(recipe.image)
         self._name = name
         self._client = RayClient(exchange, name)
@@ -118,7 +118,7 @@ class RayPart:
     reference: Any
 
     def get(self, seconds: float) -> Any:
-        """Return the peer's velocities. Raises GroupBroken."""
+        """Return the peer's velocities. Raises GroupBroken if they do not arrive within `seconds`."""
         found = outcome(self.reference, seconds)
         if not isinstance(found, Value) or found.value is None:
             raise GroupBroken(f"a member did not answer: {found}")

@@ -15,7 +15,7 @@ from convoy_workloads.spot.trace_csv import trace_of as counts_trace
 
 @dataclass(frozen=True, slots=True)
 class NodeLife:
-    """One spot node from its start to its end."""
+    """One spot node from its start to its end. Times are in seconds of the virtual clock."""
 
     name: str
     start: float

@@ -35,7 +35,7 @@ class Compute:
         """Samples by version and id of the request."""
 
     def publish(self, version: int, policy: Policy) -> None:
-        """Add the weights of a version. Drop those of old ones, with their samples."""
+        """Add the weights of a version. Drop the weights of old versions, with their samples."""
         self._policies[version] = policy
         self._found.setdefault(version, {})
         for old in [one for one in self._policies if one <= version - KEPT_VERSIONS]:

@@ -56,7 +56,7 @@ class Clock:
 
     @property
     def next_time(self) -> float:
-        """Return the time of the next event; infinity without one."""
+        """Return the time of the next event in virtual seconds; infinity without one."""
         return self._events[0].time if self._events else math.inf
 
     def pop(self) -> Event:

@@ -15,7 +15,7 @@ PAIR = 2
 
 @dataclass(slots=True)
 class Node:
-    """A spot node that runs."""
+    """A spot node that runs. Times are in seconds of the virtual clock."""
 
     name: str
     end: float
@@ -32,14 +32,18 @@ class Node:
 
 @dataclass(slots=True)
 class Group:
-    """Nodes that compute one request at a time, each a part of the tokens."""
+    """Nodes that compute one request at a time, each a part of the tokens. Times are in seconds of the
+    virtual clock.
+    """
 
     name: str
     nodes: list[str]
     """Names of the spot nodes; empty for on-demand accelerators."""
     degree: int
     token: int = 0
-    """Number of the present work. Events of earlier work are ignored."""
+    """Counts the units of work that the group has begun. An event with an earlier number is ignored, because
+    its work was abandoned.
+    """
     busy: bool = False
     """True while the group forms, copies weights or computes."""
     lease: Lease | None = None
@@ -66,7 +70,7 @@ class Costs:
     """Time of one denoising step by degree."""
 
     regroup_seconds: float = 0.0
-    """Time in which nodes form another group."""
+    """Seconds in which nodes form another group."""
 
     @staticmethod
     def of(params: Algorithm, cluster: Cluster, systems: Systems) -> Costs:
@@ -78,7 +82,7 @@ class Costs:
         return Costs(cluster, params.sampler_steps, step, regroup)
 
     def seconds(self, degree: int, first_step: int = 0) -> float:
-        """Return the time of a request from a step on, with its reward."""
+        """Return the seconds of a request from a step on, with the computation of its reward."""
         return (self.steps - first_step) * self.step_seconds[degree] + self.cluster.reward_seconds
 
     def steps_until(self, group: Group, now: float) -> int:

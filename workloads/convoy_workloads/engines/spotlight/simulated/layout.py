@@ -41,9 +41,9 @@ class Layout:
         """Version of the weights that workers need."""
         self._made = 0
         self.regroups: list[float] = []
-        """Time of each regroup of nodes that worked before."""
+        """Seconds of each regroup of nodes that had already worked."""
         self.boots: list[float] = []
-        """Time of each boot."""
+        """Seconds of each boot."""
 
     # Nodes
 

@@ -116,7 +116,7 @@ class Run:
         return {STATE: encode(state), **self.ledger.state_dict(), **self.workers.nodes.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the saved state. The weights must be restored before."""
+        """Set the saved state. Restore the weights first."""
         saved = decode(state[STATE])
         self.ledger.load_state_dict(state)
         self.workers.nodes.load_state_dict(state)

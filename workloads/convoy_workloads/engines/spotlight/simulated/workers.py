@@ -77,7 +77,7 @@ class SimulatedWorkers:
     # Interface of the workers
 
     def now(self) -> float:
-        """Return the virtual time."""
+        """Return the virtual time in seconds."""
         return self._clock.now
 
     def publish(self, version: int, policy: Policy) -> None:
@@ -285,7 +285,7 @@ class SimulatedWorkers:
 
     @property
     def _renewal(self) -> float:
-        """Return the time of the next renewal of a lease."""
+        """Return the virtual time in seconds of the next renewal of a lease."""
         return self._clock.now + self._setting.params.lease_seconds / 3
 
     def _drop(self, group: Group) -> None:

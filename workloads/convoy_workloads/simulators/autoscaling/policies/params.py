@@ -113,7 +113,7 @@ class QLearningPolicy(Model):
     late_wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
     """Estimated waiting time above which an interval counts as late."""
     change_penalty: Annotated[float, Field(ge=0, le=100)] = 0.01
-    """Cost of a change of the number of replicas."""
+    """Cost of each scaling up or down."""
     discount: Annotated[float, Field(ge=0, lt=1)] = 0.95
     """Weight of the next interval's cost."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
