@@ -59,6 +59,38 @@ def test_text_that_is_no_trace(data: bytes, rule: Rule, text: str) -> None:
     assert str(error.value).startswith("job/host.0.json: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        (b'say "hi"', 'say "hi"'),
+        (b'{"device": "cpu"}(12): run', '{"device": "cpu"}(12): run'),
+        (b"a\nb\tc\x01", "a\nb\tc\x01"),
+        (rb"torch\cuda\init.py", r"torch\cuda\init.py"),
+        (b"cfg \xff", "cfg \ufffd"),
+        (rb"\u00e9 \"x\"", 'é "x"'),
+    ],
+    ids=["quotes", "dict", "control", "windows", "bytes", "escaped"],
+)
+def test_names_that_torch_does_not_escape(name: bytes, read: str) -> None:
+    """The lines have the layouts of the two writers of torch 2.13."""
+    host_lines = (
+        b'{"nodes": [\n{"id": 4, "name": "%s", "ctrl_deps": 3,\n"attrs": [{"name": "tid", "type": "u"}]},\n'
+    )
+    kineto_lines = (
+        b'{"ph": "X",\n"name": "%s",\n"pid": 1}, {"args": {\n"name": "%s"\n}}, {"name": "x\\y"\n}]}'
+    )
+    found = parse(host_lines % name + kineto_lines % (name, name))["nodes"]
+    assert found[0] == {"id": 4, "name": read, "ctrl_deps": 3, "attrs": [{"name": "tid", "type": "u"}]}
+    assert found[1:] == [{"ph": "X", "name": read, "pid": 1}, {"args": {"name": read}}, {"name": r"x\y"}]
+
+
+def test_the_place_of_an_error_is_that_in_the_file() -> None:
+    data = b'{"name": "a "b"",\n"x": 1,\n}'
+    with pytest.raises(InvalidTrace) as error:
+        parse(data)
+    assert error.value.findings[0].offset == data.index(b'b"')
+
+
 def test_a_compressed_file_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "host.0.json.gz"
     path.write_bytes(gzip.compress(json.dumps(host(*NODES)).encode()))

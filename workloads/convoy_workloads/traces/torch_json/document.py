@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy_workloads.traces.findings import Finding, InvalidTrace, Rule
+from convoy_workloads.traces.torch_json.names import escape_names
 from convoy_workloads.traces.wire.content import load
 from convoy_workloads.traces.wire.limits import LIMITS, Limits
 
@@ -22,9 +23,12 @@ def load_json(path: Path, limits: Limits = LIMITS) -> dict[str, Any]:
 
 
 def parse(data: bytes, source: str = "", limits: Limits = LIMITS) -> dict[str, Any]:
-    """Return the object in JSON bytes. Raises InvalidTrace with the place of the error."""
+    """Return the object in JSON bytes. Raises InvalidTrace with the place of the error.
+
+    Names that torch has not escaped are read as the program gave them.
+    """
     try:
-        found = json.loads(data.decode(), parse_constant=_refuse)
+        found = _load(data)
     except UnicodeDecodeError as error:
         raise _invalid(Rule.MALFORMED, "the text is not UTF-8", source, error.start) from None
     except json.JSONDecodeError as error:
@@ -42,6 +46,17 @@ def parse(data: bytes, source: str = "", limits: Limits = LIMITS) -> dict[str, A
     if _deeper(found, limits.depth):
         raise _invalid(Rule.TOO_DEEP, f"lists and objects nest more than {limits.depth} levels", source)
     return found
+
+
+def _load(data: bytes) -> Any:
+    """Return the value in JSON bytes. Raises the error of the bytes as they are."""
+    try:
+        return json.loads(data.decode(), parse_constant=_refuse)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        try:
+            return json.loads(escape_names(data).decode(), parse_constant=_refuse)
+        except (UnicodeDecodeError, json.JSONDecodeError):
+            raise error from None
 
 
 def _refuse(text: str) -> None:
@@ -79,7 +94,9 @@ def whole(owner: Mapping[str, Any], name: str, path: str, default: int | None = 
 
 
 def microseconds(owner: Mapping[str, Any], name: str, path: str) -> int:
-    """Return a time in nanoseconds from a field in microseconds. Raises FieldError for a negative time."""
+    """Return the time in a field as nanoseconds; the field has microseconds. Raises FieldError unless the
+    field is a number of at least 0.
+    """
     value = owner.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FieldError(f"{path}.{name}: must be a number, not {_short(value)}")
