@@ -5,28 +5,17 @@ Running replicas of an older, valid revision go on serving while the spec is inv
 
 from __future__ import annotations
 
-import json
-import posixpath
 from collections.abc import Callable, Iterator
 
-from convoy_controllers.servingjob import pods
+from convoy_controllers.servingjob import templates
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.trainingjob.validity import MAX_COMMAND
-from convoy_controllers.workers.pod import OWN_VOLUMES
-from convoy_controllers.workers.security import refused_root
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.engine import Engine
 from convoy_crds.params import params_error, size_error
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.servingjob import ServingRole
-from convoy_crds.terms import AUTH_PATH, ENGINE_ACTIVATOR, MODEL_PATH, MOUNT_PATH, ConditionType
-
-_RESERVED_VOLUMES = OWN_VOLUMES | pods.OWN_VOLUMES
-_RESERVED_PATHS = frozenset(
-    form for path in (MOUNT_PATH, MODEL_PATH, AUTH_PATH) for form in (path, path.removeprefix("/var"))
-)
-"""Mount paths of Convoy's own volumes. In most images, /var/run is a link to /run."""
+from convoy_crds.terms import ENGINE_ACTIVATOR, ConditionType
 
 
 def violation(observed: Observed) -> Violation | None:
@@ -106,36 +95,9 @@ def _long_params(observed: Observed) -> Iterator[Violation]:
             yield _invalid(f"{path}.params", why)
 
 
-def _long_command(observed: Observed) -> Iterator[Violation]:
-    for number, role in enumerate(observed.job.spec.roles):
-        containers = role.template.spec.containers if role.template else []
-        words = [*(containers[0].command or ()), *(containers[0].args or ())] if containers else []
-        size = len(json.dumps(words, ensure_ascii=False).encode())
-        if size > MAX_COMMAND:
-            why = f"{size} bytes with its arguments, more than {MAX_COMMAND} bytes; put data into a file"
-            yield _invalid(f"spec.roles[{number}].template.spec.containers[0].command", why)
-
-
-def _forbidden_root(observed: Observed) -> Iterator[Violation]:
-    for number, role in enumerate(observed.job.spec.roles):
-        for field, why in refused_root(role.template.spec.to_dict() if role.template else {}):
-            yield _invalid(f"spec.roles[{number}].template.spec.{field}", why)
-
-
-def _clashes(observed: Observed) -> Iterator[Violation]:
-    for number, role in enumerate(observed.job.spec.roles):
-        spec = role.template.spec if role.template else None
-        where = f"spec.roles[{number}].template.spec"
-        for index, volume in enumerate((spec.volumes if spec else None) or ()):
-            if volume.name in _RESERVED_VOLUMES:
-                why = f"{volume.name!r} is reserved for Convoy; choose another name"
-                yield _invalid(f"{where}.volumes[{index}].name", why)
-        mounts = spec.containers[0].volume_mounts if spec and spec.containers else None
-        for index, mount in enumerate(mounts or ()):
-            path = posixpath.normpath(mount.mount_path)
-            if path in _RESERVED_PATHS:
-                why = f"{path} is reserved for Convoy; mount the volume elsewhere"
-                yield _invalid(f"{where}.containers[0].volumeMounts[{index}].mountPath", why)
+def _templates(observed: Observed) -> Iterator[Violation]:
+    for found in templates.findings(observed.job):
+        yield _invalid(found.path, found.why)
 
 
 def _invalid(path: str, why: str, reason: Reason = Reasons.INVALID_SPEC) -> Violation:
@@ -149,8 +111,6 @@ CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
     _wrong_role_kind,
     _invalid_params,
     _unknown_revision,
-    _long_command,
     _long_params,
-    _forbidden_root,
-    _clashes,
+    _templates,
 )

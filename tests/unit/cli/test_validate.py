@@ -32,6 +32,14 @@ def launched(*command: str) -> dict[str, Any]:
     return spec(engine=None, roles=[{"name": "worker", "replicas": 2, "template": template}])
 
 
+def served(**pod: Any) -> dict[str, Any]:
+    """Return a ServingJob whose program listens on port 8000. `pod`: further fields of its pods."""
+    container = {"image": "mine", "command": ["serve"], "ports": [{"containerPort": 8000}]}
+    container["readinessProbe"] = {"tcpSocket": {"port": 8000}}
+    role = {"name": "server", "template": {"spec": {"containers": [container], **pod}}}
+    return {**GOOD, "kind": "ServingJob", "spec": {"roles": [role]}}
+
+
 def validate(tmp_path: Path, *bodies: dict[str, Any]) -> tuple[int, str]:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump_all(bodies))
@@ -53,6 +61,9 @@ def test_every_example_passes(example: Path) -> None:
     ("body", "words"),
     [
         (spec(engine={"name": "nope"}), ["spec.engine.name", "nope", "gpt"]),
+        (served(), ["containers[0].ports: requests would go to port 8080", "probes port 8000"]),
+        (served(volumes=[{"name": "convoy-model"}]), ["volumes[0].name: 'convoy-model' is reserved"]),
+        (served(securityContext={"runAsUser": 0}), ["securityContext.runAsUser: user 0 is root"]),
         (spec(engine={"name": "gpt", "params": {"steps": 0}}), ["spec.engine.params.steps"]),
         (spec(roles=[{"name": "worker"}]), ["spec.roles[0].replicas", "required"]),
         (spec(roles=[{"name": "worker", "replicas": 2, "minReplicas": 3}]), ["spec.roles[0].minReplicas"]),

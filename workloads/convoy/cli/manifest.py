@@ -16,6 +16,7 @@ from convoy.cli.field_errors import name_error, violation
 from convoy.cli.kubernetes_yaml import load_all
 from convoy.cli.rules import broken_rules, schema_of, without_nulls
 from convoy_controllers.launching.jobs import misfits
+from convoy_controllers.servingjob.templates import findings
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.engine import Engine
 from convoy_crds.experiment import Experiment
@@ -159,7 +160,7 @@ def _job_problems(job: TrainingJob, manifest: Manifest, manifests: Sequence[Mani
 
 
 def _serving_problems(job: ServingJob, manifests: Sequence[Manifest]) -> list[str]:
-    found = []
+    found = [*map(str, findings(job))]
     for number, role in enumerate(job.spec.roles):
         if role.engine is not None:
             where = f"spec.roles[{number}].engine"

@@ -198,6 +198,7 @@ def test_a_removed_role_is_deleted() -> None:
 TEMPLATE: dict[str, Any] = {
     "image": "own:1",
     "command": ["serve"],
+    "ports": [{"containerPort": 8080}],
     "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}},
 }
 
@@ -291,6 +292,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"roles": own(volumes=[{"name": "convoy-model", "emptyDir": {}}])},
         "InvalidSpec",
         "spec.roles[0].template.spec.volumes[0].name: 'convoy-model' is reserved for Convoy",
+    ),
+    "port": (
+        {"roles": own(), "service": {"port": 9000}},
+        "InvalidSpec",
+        "spec.roles[0].template.spec.containers[0].ports: requests would go to port 9000, but the container",
     ),
     "root": (
         {"roles": own(securityContext={"runAsUser": 0})},
