@@ -209,7 +209,7 @@ oracle-hpa: venv ## The autoscaler beside Kubernetes' own in 200,000 random case
 	@$(BIN)/python -m e2e.oracle.hpa compare
 
 .PHONY: soak
-soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
+soak: binaries ## Half an hour of everything at once under random faults, with an upgrade; writes docs/bench/soak.json (1 hour).
 	@$(BIN)/python -m e2e.bench soak
 
 .PHONY: test

@@ -41,10 +41,11 @@ def bring_up(
     return cluster
 
 
-def install(cluster: Cluster) -> None:
-    """Create volumes for checkpoints and run `helm upgrade --install` with this checkout's images.
+def install(cluster: Cluster, chart: Path = CHART, tag: str = TAG, seconds: int = 180) -> None:
+    """Create volumes for checkpoints and run `helm upgrade --install`, by default with this checkout's chart
+    and images.
 
-    Returns when operator, agents and dashboard are up.
+    Returns when operator, agents and dashboard are up. Raises ClusterError after `seconds`.
     """
     storage.provide(cluster)
     drop_interrupted(cluster)
@@ -54,15 +55,16 @@ def install(cluster: Cluster) -> None:
         "upgrade",
         "--install",
         RELEASE,
-        str(CHART),
+        str(chart),
         "--create-namespace",
-        f"--set=images.tag={TAG}",
+        f"--set=images.tag={tag}",
         "--set=dashboard.enabled=true",
         # All nodes share the machine's disk, which may have less free space than a real node's.
         "--set=agent.models.reserveGiB=1",
         "--set=agent.models.reservePercent=0",
         "--wait",
-        "--timeout=180s",
+        f"--timeout={seconds}s",
+        deadline=seconds + 20,
     )
     cluster.progress.report("operator, agents and dashboard are up")
 

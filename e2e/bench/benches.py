@@ -17,7 +17,7 @@ class Bench:
 BENCHES = (
     Bench("scale", "e2e.bench.scale.command"),
     Bench("survival", "e2e.bench.survival.command"),
-    Bench("soak", "e2e.bench.survival.soak_command"),
+    Bench("soak", "e2e.bench.soak.command"),
     Bench("serving", "e2e.bench.serving.command"),
     Bench("autoscaling", "e2e.bench.autoscaling.command"),
     Bench("experiments", "e2e.bench.experiments.command"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from e2e.cluster.oci import Store
 from e2e.cluster.run import run
 from e2e.setup.torch_source import wheel_folders
 
-COMMIT = "b9b623ba486ce8ba0688c93a451afc150be5a528"
+COMMIT = "e0ec2b8a920e8d925afbb5e7398bca8ab05df6c6"
 """A commit from whose release users can upgrade: its wire messages and fields of status have the names of
 this checkout. Until the first release, a commit may change names; then choose a later commit here.
 """
@@ -32,15 +33,17 @@ class Release:
     tag: str
 
 
-def earlier_release(cluster: Cluster) -> Release:
-    """Return chart and images of COMMIT. Skip the test if the clone is too shallow to contain COMMIT."""
+def earlier_release(cluster: Cluster, names: Sequence[str] = IMAGES) -> Release:
+    """Return chart and images of COMMIT, and load these images on every node. Skip the test if the clone is
+    too shallow to contain COMMIT.
+    """
     checkout = _checkout()
     wheels = " ".join(map(str, wheel_folders()))
     with cluster.progress.long(f"building the images of {COMMIT[:7]}"):
-        command = [sys.executable, "-m", "e2e.cluster", "images", "--no-load", "--tag", TAG, *IMAGES]
+        command = [sys.executable, "-m", "e2e.cluster", "images", "--no-load", "--tag", TAG, *names]
         run(command, deadline=BUILD_SECONDS, cwd=checkout, env={"CONVOY_WHEELS": wheels})
     store = Store(checkout=checkout)
-    images = [store.get(f"convoy/{name}:{TAG}") for name in IMAGES]
+    images = [store.get(f"convoy/{name}:{TAG}") for name in names]
     loading.update([node for node in cluster.nodes if node.alive], store, images)
     return Release(checkout / "charts" / "convoy", TAG)
 

@@ -15,48 +15,30 @@ import pytest
 
 from convoy_crds.meta import API_VERSION
 from convoy_workloads.engines.spotlight.request_counts import from_metrics
-from convoy_workloads.spot.trace import Change, SpotTrace
 from e2e.cluster.cluster import Cluster
-from e2e.drive.job_specs import single_threaded
 from e2e.drive.jobs import Jobs
 from e2e.drive.spot_nodes import Act, LocalProvider, following
+from e2e.drive.spotlight_job import (
+    LEASE_SECONDS,
+    ON_DEMAND,
+    SPOT,
+    TICK_SECONDS,
+    check_requests,
+    create,
+    metric,
+    metrics,
+    pool_spec,
+    spend,
+    trace,
+)
 
 pytestmark = pytest.mark.full
 SECONDS = float(os.environ.get("CONVOY_SPOTLIGHT_SECONDS", "600"))
-SPOT, ON_DEMAND = {"convoy.dev/capacity": "spot"}, {"convoy.dev/capacity": "on-demand"}
-PERIOD = 60.0
-NOTICE_SECONDS = 15.0
-LEASE_SECONDS = 10
-SAMPLES = 64
-"""Samples of an iteration: 8 of each of 8 prompts."""
 TARGET = 0.2
 """Held-out reward, which is 0.05 before the training."""
 STEPS = 40
-TICK_SECONDS = 10.0
-"""Longest time between two accounts of a pool."""
 ITERATION_SECONDS = 10.0
 """Bound of the time of an iteration on the trainer alone."""
-PARAMS = {
-    "workers": "ray",
-    # A sample lasts 0.06 s, and the training of 64 samples 2.9 s.
-    "live": {"pace": 0.03, "capacity": 8},
-    "cluster": {"sampleSeconds": 2.0, "trainSeconds": 6.0, "onDemand": 4},
-    "planner": "gain",
-    "leaseSeconds": LEASE_SECONDS,
-    "phaseSeconds": 120,
-}
-
-
-def trace(seconds: float) -> SpotTrace:
-    """Return a trace of two nodes: one is lost with notice, then the other one without, then both at once."""
-    one, two = ("spot-0",), ("spot-1",)
-    events = [Change(0.0, (*one, *two), (), 0.0)]
-    at = PERIOD
-    while at + PERIOD < seconds:
-        lost, lead = [(one, NOTICE_SECONDS), (two, 0.0), ((*one, *two), 0.0)][int(at / PERIOD) % 3]
-        events += [Change(at, (), lost, lead), Change(at + PERIOD / 3, lost, (), 0.0)]
-        at += PERIOD
-    return SpotTrace(seconds, 2, tuple(events))
 
 
 @pytest.fixture
@@ -79,55 +61,11 @@ def spot_nodes(cluster: Cluster) -> Iterator[list[str]]:
 @pytest.fixture
 def pool(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
     """Create a SpotPool of the spot nodes. Yield its name."""
-    spec = {
-        "selector": {"matchLabels": SPOT},
-        "maxNodes": 2,
-        "allowedNamespaces": [jobs.namespace],
-        "price": {"onDemandPerHour": 1.0, "spot": {"perHour": 0.27}},
-    }
+    spec = pool_spec(jobs.namespace)
     body = {"apiVersion": API_VERSION, "kind": "SpotPool", "metadata": {"name": "spotlight"}, "spec": spec}
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
     yield "spotlight"
     cluster.kubectl("delete", "spotpool", "spotlight")
-
-
-def roles(pool: str) -> list[dict[str, Any]]:
-    """Return the trainer's role on the on-demand node, and the workers' role on the pool."""
-    trainer = {"name": "trainer", "replicas": 1, "template": {"spec": {"nodeSelector": ON_DEMAND}}}
-    spot = {"name": "spot", "replicas": 2, "membership": "Independent", "spotPool": pool}
-    return [single_threaded(trainer), single_threaded(spot)]
-
-
-def create(jobs: Jobs, name: str, pool: str, **params: Any) -> None:
-    jobs.create(name, engine={"name": "spotlight", "params": {**PARAMS, **params}}, roles=roles(pool))
-    jobs.wait_phase(name, "Running", 120)
-
-
-def metrics(progress: dict[str, Any]) -> dict[str, float]:
-    """Return the values of the engine's metrics in the progress of a job."""
-    return {one["name"]: one["value"] for one in progress.get("metrics", ())}
-
-
-def metric(jobs: Jobs, name: str, metric: str) -> float:
-    """Return the newest value of a metric of the engine; 0 before the first one."""
-    return float(metrics(jobs.status(name).get("progress", {})).get(metric, 0.0))
-
-
-def spend(cluster: Cluster, pool: str) -> float:
-    """Return the cost of the pool's nodes so far."""
-    cost = cluster.get("spotpools", pool)["status"]["cost"]
-    return float(cost["spot"] + cost["onDemand"])
-
-
-def check_requests(iterations: int, trained: int, counts: dict[str, int]) -> None:
-    """Check that no request was lost or counted twice: each iteration has trained on a sample of each of its
-    requests, and the ledger has ended each one once.
-    """
-    assert trained == SAMPLES * iterations
-    assert counts["consumed"] >= trained, "a probe or an explored seed is consumed too, a trained sample once"
-    assert counts["expired"] == 0 and counts["open"] <= counts["planned"]
-    ended = sum(counts[name] for name in ("consumed", "expired", "superseded"))
-    assert counts["planned"] == counts["open"] + ended, counts
 
 
 def check_result(result: dict[str, Any], iterations: int) -> None:

@@ -1,1 +1,1 @@
-"""Benches with faults on real nodes: the seconds to recover from each fault, and a soak."""
+"""Benches with faults on real nodes: the seconds to recover from each fault."""

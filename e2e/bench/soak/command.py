@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from convoy_workloads.bench import figures
-from e2e.bench.survival import soak
+from e2e.bench.soak import bench as soak
 from e2e.cluster.errors import ClusterError
 
 

@@ -1,0 +1,1 @@
+"""A bench in which everything that Convoy does runs at once, under random faults and an upgrade."""

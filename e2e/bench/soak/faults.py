@@ -1,0 +1,109 @@
+"""Random faults of the soak."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from convoy_crds.perturbations import PerturbationKind
+from e2e.bench.soak.part import NO_ANSWER
+from e2e.bench.soak.serving import Serving
+from e2e.bench.soak.training import Training
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.control_plane import COMPONENTS
+from e2e.drive.cluster_state import leader
+from e2e.drive.faults import kill_processes
+from e2e.drive.perturbations import PodTarget, inject
+
+OUTAGE_SECONDS = 10.0
+"""Length of an outage of the API server."""
+PROCESS_FAULTS = ("agent", "operator", "operator", "api")
+"""Faults that restart Convoy's own processes. A leader that cannot renew its Lease exits, so an API outage is
+one of them.
+"""
+
+
+@dataclass
+class Faults:
+    """Injects faults into the parts of the soak, and counts them."""
+
+    cluster: Cluster
+    training: Training
+    serving: Serving
+    stable: list[str]
+    """Nodes that the trace does not take."""
+    rng: random.Random
+    report: Callable[[str], None]
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def inject(self, processes: bool) -> None:
+        """Inject a random fault, and undo it. With `processes`, it may be one of PROCESS_FAULTS."""
+        names = ("rank", "pod", "replica", "replica_pod", "drain", *(PROCESS_FAULTS if processes else ()))
+        fault = self.rng.choice(names)
+        self.report(f"fault: {fault}")
+        try:
+            getattr(self, f"_{fault}")()
+        except (AssertionError, *NO_ANSWER) as error:
+            # The pod, node or process that the fault needs has disappeared in the meantime.
+            self.report(f"fault {fault} was not injected: {str(error)[:200]}")
+            return
+        finally:
+            for component in COMPONENTS:
+                # They end when they lose their Lease. A kubelet would start them again.
+                self.cluster.components.start(component)
+        self.counts[fault] = self.counts.get(fault, 0) + 1
+
+    def _one_of(self, pods: list[Any]) -> Any:
+        if not pods:
+            raise AssertionError("no pod of these jobs is Running")
+        return self.rng.choice(pods)
+
+    def _rank(self) -> None:
+        self._kill_rank(self._one_of(self.training.pods()))
+
+    def _kill_rank(self, pod: Any) -> None:
+        index = int(pod.metadata.labels["convoy.dev/index"])
+        with inject(PerturbationKind.KILL_RANK, 1, PodTarget.of(self.cluster, pod, index)):
+            pass
+
+    def _pod(self) -> None:
+        pod, delete = self._one_of(self.training.pods()), self.training.jobs.core.delete_namespaced_pod
+        own = partial(delete, pod.metadata.name, self.training.jobs.namespace)
+        target = replace(PodTarget.of(self.cluster, pod), delete=own)
+        with inject(PerturbationKind.KILL_POD, 1, target):
+            pass
+
+    def _replica(self) -> None:
+        """Kill the process of a replica that serves."""
+        pod = self._one_of(self.serving.pods())
+        with inject(PerturbationKind.KILL_RANK, 1, PodTarget.of(self.cluster, pod)):
+            self.serving.kills.append(time.time())
+
+    def _replica_pod(self) -> None:
+        """Delete the pod of a replica, with its grace period. It must end its requests."""
+        pod = self._one_of(self.serving.pods())
+        self.serving.serving.core.delete_namespaced_pod(pod.metadata.name, self.serving.serving.namespace)
+
+    def _drain(self) -> None:
+        """Drain a node with a pod of a job, and uncordon it."""
+        node = self._one_of([*self.training.pods(), *self.serving.pods()]).spec.node_name
+        arguments = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s"]
+        selector = "--pod-selector=convoy.dev/job"
+        try:
+            self.cluster.kubectl("drain", node, *arguments, selector, deadline=70)
+        finally:
+            self.cluster.kubectl("uncordon", node)
+
+    def _agent(self) -> None:
+        kill_processes(self.cluster.node(self.rng.choice(self.stable)), "convoy-agent")
+
+    def _operator(self) -> None:
+        kill_processes(self.cluster.node(leader(self.cluster)[1]), "convoy-operator")
+
+    def _api(self) -> None:
+        self.cluster.components.stop("kube-apiserver")
+        time.sleep(OUTAGE_SECONDS)

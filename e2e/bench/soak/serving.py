@@ -1,0 +1,121 @@
+"""A ServingJob under a load, whose revisions roll."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from convoy_workloads.bench.figures import Figures, Metric
+from e2e.bench.soak.part import NO_ANSWER, Part
+from e2e.cluster.errors import ClusterError
+from e2e.drive.jobs import WaitTimeout
+from e2e.drive.serving_jobs import Load, ServingJobs, load, seeded
+
+NAME = "served"
+RATE = 5.0
+"""Requests per second, each on a connection of its own."""
+TIMEOUT_SECONDS = 30
+"""Time limit of a request."""
+ROLL_SECONDS = 240.0
+"""Time between two revisions."""
+
+
+def lost_beyond_in_flight(
+    failures: Iterable[Mapping[str, Any]], started_at: float, kills: Iterable[float], timeout: float
+) -> list[Mapping[str, Any]]:
+    """Return the failures of a load that no kill explains. A request that was shed is no failure.
+
+    A kill explains a request that had arrived before it, and not longer before it than a request may last.
+    `failures`: those of the load's report. `started_at` and `kills`: Unix times in seconds.
+    """
+    moments = list(kills)
+    return [
+        one
+        for one in failures
+        if one["outcome"] != "shed"
+        and not any(0.0 <= kill - (started_at + one["atSeconds"]) <= timeout for kill in moments)
+    ]
+
+
+class Serving(Part):
+    """The ServingJob of the soak and its load."""
+
+    def __init__(
+        self, serving: ServingJobs, selector: Mapping[str, str], report: Callable[[str], None]
+    ) -> None:
+        """`selector`: labels of the nodes that serve."""
+        super().__init__(report)
+        self.serving = serving
+        self.kills: list[float] = []
+        """Unix times at which a process that serves was killed."""
+        self.revisions = 1
+        self._selector = dict(selector)
+        self._stack = ExitStack()
+        self._load: Load | None = None
+        self._result: dict[str, Any] = {}
+        self._rolled_at = 0.0
+
+    def begin(self) -> None:
+        """Create the job, wait until it serves, and start the load."""
+        self.serving.create(NAME, replicas=2, roles=[self._role(1)], rollout={"drainSeconds": 10})
+        self.serving.wait_rolled(NAME, 240)
+        arguments = (f"--timeout={TIMEOUT_SECONDS}", "--no-keep-alive")
+        self._load = self._stack.enter_context(load(self.serving.url(NAME), RATE, 7200, *arguments))
+        self._rolled_at = time.monotonic()
+
+    def _role(self, seed: int) -> dict[str, Any]:
+        role = seeded(seed)
+        role["template"]["spec"]["nodeSelector"] = self._selector
+        return role
+
+    def check(self, create: bool) -> None:
+        """With `create`, roll the next revision when it is due."""
+        if not create or time.monotonic() - self._rolled_at < ROLL_SECONDS:
+            return
+        if self.serving.status(NAME).get("reason") == "RolloutComplete":
+            self.serving.patch(NAME, roles=[self._role(self.revisions + 1)])
+            self.revisions += 1
+            self._rolled_at = time.monotonic()
+
+    def pods(self) -> list[Any]:
+        """Return the running pods of the job."""
+        return [pod for pod in self.serving.pods(NAME) if pod.status.phase == "Running"]
+
+    def at_rest(self) -> bool:
+        """Return True if the newest revision serves."""
+        try:
+            self.serving.wait_rolled(NAME, 1)
+        except (AssertionError, *NO_ANSWER):
+            return False
+        return True
+
+    def delete(self) -> None:
+        """End the load and delete the job."""
+        if not self.at_rest():
+            self.wrong(f"the newest revision has not rolled: {self.serving.status(NAME)}")
+        if self._load is not None:
+            self._result = self._load.report()
+        self._stack.close()
+        try:
+            self.serving.delete(NAME)
+        except (WaitTimeout, ClusterError) as error:
+            self.wrong(str(error)[:300])
+
+    def record(self, found: Figures) -> None:
+        """Add the counts of requests."""
+        result = self._result
+        bad = result["failed"] + result["lost"] + result["unsent"]
+        lost = lost_beyond_in_flight(result["failures"], result["startedAt"], self.kills, TIMEOUT_SECONDS)
+        for one in lost[:20]:
+            self.wrong(f"request lost {one['atSeconds']:.1f} s after the start: {one['cause']}")
+        known = sum(result[kind] for kind in ("ok", "shed", "failed", "lost", "unsent"))
+        found.add(Metric("requests of the load", "requests"), result["scheduled"])
+        found.add(Metric("requests with a whole response", "requests"), result["ok"])
+        found.add(Metric("requests that were shed", "requests"), result["shed"])
+        found.add(Metric("requests lost in flight at a kill", "requests"), bad - len(lost))
+        found.add(Metric("requests lost beyond those in flight at a kill", "requests", 0), len(lost))
+        found.add(Metric("requests without any outcome", "requests", 0), result["scheduled"] - known)
+        found.add(Metric("revisions that were rolled under load", "revisions"), self.revisions - 1)
+        found.add(Metric("killed processes that served", "faults"), len(self.kills))

@@ -1,0 +1,63 @@
+"""Tests of the soak's account of lost requests, and of the provider that waits for the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_workloads.spot.trace import SpotTrace
+from e2e.bench.soak import spot
+from e2e.bench.soak.serving import lost_beyond_in_flight
+from e2e.cluster.errors import ClusterError
+from e2e.drive.spotlight_job import trace
+
+STARTED = 1000.0
+
+
+def failure(at: float, outcome: str = "lost") -> dict[str, Any]:
+    return {"atSeconds": at, "outcome": outcome, "cause": "a broken connection"}
+
+
+@pytest.mark.parametrize(
+    ("at", "kills", "lost"),
+    [
+        (10.0, [], 1),
+        (10.0, [STARTED + 10.5], 0),  # in flight at the kill
+        (10.0, [STARTED + 40.5], 1),  # no request lasts so long
+        (11.0, [STARTED + 10.5], 1),  # arrived after the kill
+        (10.0, [STARTED + 50.0, STARTED + 11.0], 0),
+    ],
+)
+def test_only_a_kill_during_a_request_explains_its_loss(at: float, kills: list[float], lost: int) -> None:
+    assert len(lost_beyond_in_flight([failure(at)], STARTED, kills, timeout=30)) == lost
+
+
+def test_a_request_that_was_shed_is_not_lost() -> None:
+    found = lost_beyond_in_flight([failure(1, "shed"), failure(2, "failed")], STARTED, [], timeout=30)
+    assert [one["outcome"] for one in found] == ["failed"]
+
+
+def test_an_act_is_tried_again_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = [0.0], list[float]()
+    monkeypatch.setattr(spot.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(spot.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+
+    def act() -> None:
+        calls.append(clock[0])
+        if clock[0] < 10:
+            raise ClusterError("the API server is down")
+
+    spot.until_it_works(act)
+    assert calls[-1] == 10
+    with pytest.raises(ClusterError, match="down"):
+        spot.until_it_works(lambda: (_ for _ in ()).throw(ClusterError("the API server is down")))
+    assert clock[0] > spot.RETRY_SECONDS
+
+
+def test_the_trace_takes_every_node_and_returns_it_before_its_end() -> None:
+    found: SpotTrace = trace(600.0, 120.0)
+    lost = [change for change in found.changes() if change.vanished]
+    assert [len(one.vanished) for one in lost] == [1, 2, 1]
+    assert [one.notice_seconds for one in lost] == [0.0, 0.0, 15.0]
+    assert list(found.counts())[-1][1] == 2
