@@ -124,7 +124,11 @@ class Node:
         self.task = asyncio.ensure_future(self.replicator.run())
 
     def persist(self) -> None:
-        """Store what the replica knows, so that its log starts anew."""
+        """Store what the replica knows, so that its log starts anew. A replica that catches up stores nothing,
+        because its log knows operations that wait for the state of a peer.
+        """
+        if not self.replicator.caught_up.is_set():
+            return
         self.disk.known, self.disk.values = dump(self.replicator.log), dict(self.store.values)
         self.disk.operations = []
 
