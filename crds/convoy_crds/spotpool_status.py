@@ -137,7 +137,9 @@ class NodeNotice(StatusModel):
 
 
 class Preemptions(StatusModel):
-    """Number of nodes that the provider has taken back since the pool exists."""
+    """Nodes that the provider has taken back since the pool was created, and other nodes that have left or
+    returned.
+    """
 
     total: int = 0
     with_notice: int = 0

@@ -196,7 +196,7 @@ class ClusterReader:
         )
 
     def bindings(self) -> Bindings:
-        """Return the current assignment of hardware to nodes."""
+        """Return the assignment of hardware to nodes, at most BOUND_SECONDS old."""
         now = self._clock()
         if self._bindings is None or now - self._bindings[0] >= BOUND_SECONDS:
             nodes = [self.reported_node(node) for node in self._cache.nodes]

@@ -86,7 +86,9 @@ class ServingMeter:
 
 
 def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> Counted:
-    """Return the countable differences between two statuses."""
+    """Return what the metrics count between two statuses: the end of a rollout, restarts and scaling
+    decisions.
+    """
     was, now = _progressing(before), _progressing(after)
     known = {(one["role"], one["number"]): set(one.get("times") or ()) for one in _groups(before)}
     restarts = sum(

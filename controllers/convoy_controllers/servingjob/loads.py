@@ -67,7 +67,7 @@ def load(series: Series, now: float) -> Load | None:
 
     def p95(read: Callable[[Totals], Latencies]) -> float | None:
         found = quantile([difference(read(newest.totals), read(oldest.totals))])
-        # Requests that have not ended yet may be slower than all that have.
+        # Without an ended request, the latency is 0 only if none is in flight: such a request may be slow.
         return 0.0 if found is None and idle and seconds >= FEWEST_SECONDS else found
 
     last = last_request(series)

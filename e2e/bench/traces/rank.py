@@ -45,7 +45,7 @@ class Settings:
     steps: int
     """Steps of each block."""
     collectives: tuple[int, ...] = ()
-    """Bytes of all-reduces to time alone before the training."""
+    """Sizes in bytes of all-reduces that are timed before the training, without other work."""
     repeats: int = 5
 
     def as_json(self) -> str:

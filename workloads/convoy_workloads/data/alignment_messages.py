@@ -84,7 +84,7 @@ class Plan:
 
     @staticmethod
     def from_numbers(numbers: Sequence[int], steps: int) -> Plan:
-        """Return the plan of `numbers`, with this number of steps."""
+        """Return the plan with `steps` steps that `numbers` encodes."""
         sizes, at, found = numbers[:steps], 2 * steps, []
         for size in sizes:
             found.append(tuple(numbers[at : at + size]))

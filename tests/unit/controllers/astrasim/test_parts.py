@@ -108,7 +108,8 @@ def test_the_shared_bus_has_the_times_of_log_gp() -> None:
     second, first = int(64 + 0.0038 * 999), int(64 + 0.5 * 999)
     assert transfers(bus, (1, own, 1000)) == [1 + second + first]
     assert transfers(bus, (1, received, 1000)) == [1 + first + second]
-    # A reduction: size // 100 ns each byte of a hundred, and 50 ns, before the processor's data arrives.
+    # A reduction takes 1 ns for each full 100 bytes, here 10 ns, and another 50 ns, before the processor's
+    # data arrives.
     reduced = Insertion(to_memory=True, reduced=True)
     assert transfers(bus, (1, reduced, 1000)) == [1 + second + first + 10 + 50]
     # Two transfers in one direction share the bus.

@@ -105,13 +105,13 @@ def test_an_agent_that_lost_the_addresses_gets_them_again() -> None:
 
 
 def drain(it: Servers) -> None:
-    """Delete replica 2, which does not end yet."""
+    """Scale to 2 replicas. Replica 2 drains and does not end yet."""
     it.drains = False
     it.edit(replicas=2)
 
 
 def evict(it: Servers) -> None:
-    """Let somebody delete the pod of replica 2."""
+    """Delete the pod of replica 2, which drains and does not end yet."""
     it.drains = False
     it.pod("llm-worker-2-0", deleting=True, ready=False)
 

@@ -58,7 +58,7 @@ def call_message(name: str, arguments: tuple[Any, ...]) -> bytes:
 
 
 def perform(shard: Shard, message: bytes) -> bytes:
-    """Do a call, and return the message of its result."""
+    """Perform the call in `message` on the shard. Return a message with the result."""
     (name, *arguments), array, data = unpack(message)
     try:
         if name == "search":

@@ -138,7 +138,7 @@ class ReplicaStore:
 
     @property
     def holds_much(self) -> bool:
-        """Return True if as many operations as that wait for the index."""
+        """Return True if at least PENDING_BYTES of operations wait for the index."""
         return self._held_bytes >= PENDING_BYTES
 
     async def room(self) -> None:

@@ -86,7 +86,7 @@ def _select(quant: Quant, renew: Callable[[], None]) -> Selection[Product]:
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(dispatch.select, KERNELS[quant.scheme], quant.isa)
         while not wait((future,), timeout=RENEW_SECONDS).done:
-            renew()  # The compiler has a deadline.
+            renew()  # The loop ends, because the compiler has a deadline.
     try:
         return future.result()
     except KernelError as error:

@@ -38,7 +38,7 @@ class EmbeddingRequest(BaseModel):
 
 
 class Embeddings:
-    """The route /v1/embeddings."""
+    """The route `POST /v1/embeddings`."""
 
     def __init__(self, front: Front) -> None:
         self._front = front

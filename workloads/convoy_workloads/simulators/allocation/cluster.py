@@ -28,7 +28,7 @@ class Nodes:
 
 
 class Cluster:
-    """The event loop."""
+    """Simulates the cluster: jobs arrive, the policy starts jobs on nodes, and jobs end."""
 
     def __init__(
         self,
