@@ -1,13 +1,16 @@
-"""Tests of the parameters and metrics that `convoy engine` shows."""
+"""Tests of what `convoy engine` shows: parameters and metrics, with and without a cluster."""
 
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
+from typer.testing import CliRunner
 
+from convoy.cli.__main__ import app
 from convoy.cli.engine import describe
 from convoy_crds.parameters import kind_of, parameters
 from convoy_workloads.engines.catalogue import catalogue
@@ -105,3 +108,22 @@ def test_the_metrics_that_an_engine_declares_are_shown(capsys: pytest.CaptureFix
         "nats",
         "Mean",
     ]
+
+
+@pytest.fixture
+def no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+
+@pytest.mark.usefixtures("no_cluster")
+def test_without_a_cluster_the_installed_engines_are_shown() -> None:
+    shown = CliRunner().invoke(app, ["engine", "gpt"])
+    assert shown.exit_code == 0, shown.output
+    assert "does not exist" in shown.stderr and "of the installed convoy-operator" in shown.stderr
+    assert shown.stdout.startswith("gpt: ") and "steps" in shown.stdout
+
+
+@pytest.mark.usefixtures("no_cluster")
+def test_a_named_context_must_exist() -> None:
+    shown = CliRunner().invoke(app, ["engine", "gpt", "--context", "prod"])
+    assert shown.exit_code == 1 and "does not exist" in shown.output and "PARAMETER" not in shown.output

@@ -16,7 +16,11 @@ NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
 
-class ParamsError(Exception):
+class ExplainedError(Exception):
+    """An error whose message says what is wrong and what to do. Stderr shows it without a stack trace."""
+
+
+class ParamsError(ExplainedError):
     """The job's parameters are invalid. A restart would not help."""
 
 

@@ -10,11 +10,11 @@ import sys
 import traceback
 from typing import NoReturn
 
-from convoy_workloads.runtime.errors import exit_code_of
+from convoy_workloads.runtime.errors import ExplainedError, exit_code_of
 
 
 def exit_process(error: BaseException) -> NoReturn:
-    """End the process with the exit code of `error`, and write its stack trace to stderr.
+    """End the process with the exit code of `error`, and write the error to stderr.
 
     The exit is immediate. A normal shutdown of the interpreter joins the threads of the process group,
     which can take minutes if peers have failed. Open files are flushed, but exit handlers and destructors
@@ -22,13 +22,21 @@ def exit_process(error: BaseException) -> NoReturn:
     """
     code = exit_code_of(error)
     if not isinstance(error, SystemExit):
-        traceback.print_exception(type(error), error, error.__traceback__)
+        print_error(error)
     elif error.code is not None and not isinstance(error.code, int):
         print(error.code, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     flush_files()
     os._exit(code)
+
+
+def print_error(error: BaseException) -> None:
+    """Write an error to stderr: an ExplainedError as one message, any other with its stack trace."""
+    if isinstance(error, ExplainedError):
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    else:
+        traceback.print_exception(type(error), error, error.__traceback__)
 
 
 def flush_files() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.log import log_line
+from convoy_workloads.runtime.process_exit import print_error
 from convoy_workloads.serving.extensions import ManyModels
 from convoy_workloads.serving.lifecycle import Lifecycle
 from convoy_workloads.serving.metrics import Metrics
@@ -171,7 +171,7 @@ class ComputeLoop:
             self._end_all(CANCELLED, "this replica has ended")
         except BaseException as error:  # The thread must never die without a word.
             self.error = error
-            traceback.print_exc()
+            print_error(error)
             self._lifecycle.fail(f"the engine has failed: {type(error).__name__}: {error}")
             self._end_all(ERROR, self._lifecycle.reason)
         finally:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from convoy_workloads.runtime.errors import ExplainedError
+
 if TYPE_CHECKING:
     import numpy as np
 
     from convoy_workloads.serving.errors import RequestError
 
 
-class SelfTestFailed(Exception):
+class SelfTestFailed(ExplainedError):
     """Raised if an engine computes wrong results on this machine. The message names the check."""
 
 
-class ModelError(Exception):
+class ModelError(ExplainedError):
     """Raised if the model cannot be loaded. The message names the file or the tensor."""
 
 

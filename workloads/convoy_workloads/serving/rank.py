@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -16,7 +15,7 @@ from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.errors import BAD_DATA, DONE, ParamsError, exit_code_of
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.params import check_params
-from convoy_workloads.runtime.process_exit import exit_process
+from convoy_workloads.runtime.process_exit import exit_process, print_error
 from convoy_workloads.runtime.rank_context import from_environment
 from convoy_workloads.serving.front import Limits
 from convoy_workloads.serving.group import Group
@@ -95,7 +94,7 @@ def _follow(engine: RankEngine, heartbeat: HeartbeatWriter) -> NoReturn:
     try:
         engine.follow(heartbeat)
     except Exception as error:  # The process ends with the code of the error.
-        traceback.print_exc()
+        print_error(error)
         code = exit_code(error)
     sys.stdout.flush()
     sys.stderr.flush()

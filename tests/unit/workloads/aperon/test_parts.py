@@ -80,9 +80,6 @@ async def test_a_wrong_write_fails_alone_and_a_failed_flush_ends_the_writer() ->
     def wrong() -> None:
         raise InvalidInput("ids", "wrong")
 
-    def full() -> None:
-        raise NoSpace(Path("log"))
-
     results = [writer.submit(wrong), writer.submit(full), writer.submit(lambda: 7)]
     disk.may.release(3)
     with pytest.raises(InvalidInput):
@@ -305,7 +302,11 @@ class Linked:
         raise RuntimeError("lost")
 
 
-def test_several_shards_answer_like_one(tmp_path: Path) -> None:
+def full(*ignored: Any) -> None:
+    raise NoSpace(Path("log"))
+
+
+def test_several_shards_answer_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = snapshot(tmp_path)
     world = 3
     shards = [
@@ -339,6 +340,11 @@ def test_several_shards_answer_like_one(tmp_path: Path) -> None:
     assert sum(found.records for found in many.facts()) == alone.facts()[0].records
     with pytest.raises(InvalidInput):
         many.count({"colour": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(shards[1], "write", full)
+        owned = next(id_ for id_ in map(str, range(99)) if owner(id_, world) == 1)
+        with pytest.raises(NoSpace, match="no space for log: delete files"):
+            many.write(Upsert([owned], VECTORS[:1], [{}]))
     # No result of the refused call is left.
     assert many.count(None) == alone.count(None)
     many.idle()

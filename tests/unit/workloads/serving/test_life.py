@@ -77,7 +77,7 @@ async def test_a_hung_event_loop_stops_the_heartbeat(tmp_path: Path, monkeypatch
     ],
 )
 async def test_a_model_that_cannot_be_served_ends_the_process(
-    error: Exception, words: str, tmp_path: Path
+    error: Exception, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = Scripted()
     if isinstance(error, ModelError):
@@ -94,9 +94,13 @@ async def test_a_model_that_cannot_be_served_ends_the_process(
         assert rank.process.compute.error is error
         assert words in rank.process.lifecycle.reason
         assert rank.heartbeat.state == STARTED and engine.closed
+    shown = capsys.readouterr().err
+    assert shown.count(words) == 1 and "Traceback" not in shown
 
 
-async def test_a_failed_iteration_fails_its_requests_and_ends_the_process(tmp_path: Path) -> None:
+async def test_a_failed_iteration_fails_its_requests_and_ends_the_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     engine = Scripted(free=False)
     async with serving(tmp_path, engine) as rank:
         streamed = asyncio.create_task(rank.events({"prompt": "abc", "max_tokens": 9}))
@@ -115,6 +119,7 @@ async def test_a_failed_iteration_fails_its_requests_and_ends_the_process(tmp_pa
         assert last["error"]["code"] == "engine_failed"
         assert await rank.ended() == 1
         assert rank.process.lifecycle.state is State.FAILED
+    assert "Traceback" in capsys.readouterr().err, "the error is a defect, so its place must be known"
 
 
 async def test_a_full_queue_refuses_with_a_time_to_retry(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class NoSpace(InvalidInput):
 
     def __init__(self, path: Path) -> None:
         super().__init__("disk", f"no space for {path}: delete files, or enlarge the volume. Searches go on")
+        self.path = path
 
 
 class CorruptFile(AperonError):

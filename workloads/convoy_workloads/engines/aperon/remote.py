@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch.distributed as dist
 
 from convoy_workloads.engines.aperon import operations
 from convoy_workloads.engines.aperon.commands import Hits, Query, Stored
-from convoy_workloads.engines.aperon.errors import InvalidInput
+from convoy_workloads.engines.aperon.errors import InvalidInput, NoSpace
 from convoy_workloads.engines.aperon.recall import RecallEstimate
 from convoy_workloads.engines.aperon.shard import Facts, Shard
 from convoy_workloads.kernels.hntl_arrays import Floats
@@ -80,15 +81,21 @@ def perform(shard: Shard, message: bytes) -> bytes:
             "close_export": shard.exports.close,
         }
         return pack(methods[name](*arguments))
+    except NoSpace as error:
+        return pack({"full": str(error.path)})
     except InvalidInput as error:
         return pack({"invalid": [error.field, error.problem]})
 
 
 def result_of(name: str, message: bytes) -> Any:
-    """Return the result in a message. Raises InvalidInput if the other process refused the input."""
+    """Return the result in a message. Raises InvalidInput if the other process refused the input, and NoSpace
+    if its disk is full.
+    """
     body, array, data = unpack(message)
     if isinstance(body, dict) and "invalid" in body:
         raise InvalidInput(*body["invalid"])
+    if isinstance(body, dict) and "full" in body:
+        raise NoSpace(Path(body["full"]))
     if name == "next_export":
         return data
     if name == "search":
@@ -146,7 +153,7 @@ class RemoteShard:
         _send(call_message(name, arguments), self._rank)
 
     def finish(self) -> Any:
-        """Return the result of the call. Raises InvalidInput if the other process refused the input."""
+        """Return the result of the call. Raises what `result_of` raises."""
         return result_of(self._name, _receive(self._rank))
 
     def idle(self) -> None:
