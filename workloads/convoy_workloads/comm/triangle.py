@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+import torch
 from torch import Tensor
 
 
@@ -22,6 +23,7 @@ class BlockTriangle:
         """First row of each block, and the number of all rows."""
         ends = accumulate(size * start for size, start in zip(self.sizes, self.starts, strict=False))
         self._offsets = (0, *ends)
+        self._places: dict[torch.device, Tensor] = {}
 
     @property
     def elements(self) -> int:
@@ -41,7 +43,10 @@ class BlockTriangle:
         return part.view(self.sizes[block], self.starts[block])
 
     def pack(self, matrix: Tensor, flat: Tensor) -> None:
-        """Copy the blocks below the diagonal of a matrix into the buffer."""
-        for block in range(1, len(self.sizes)):
-            start, end = self.starts[block], self.starts[block + 1]
-            self.row(flat, block).copy_(matrix[start:end, :start])
+        """Copy the blocks below the diagonal of a contiguous matrix into the buffer, by one operation."""
+        device = matrix.device
+        if device not in self._places:
+            starts = torch.tensor(self.starts[:-1]).repeat_interleave(torch.tensor(self.sizes))
+            below = torch.arange(self.rows) < starts[:, None]
+            self._places[device] = below.flatten().nonzero()[:, 0].to(device, torch.int32)
+        torch.index_select(matrix.view(-1), 0, self._places[device], out=flat[: self.elements])

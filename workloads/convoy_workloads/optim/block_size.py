@@ -19,6 +19,7 @@ from torch import Tensor
 
 from convoy_workloads.comm.collectives import Collectives
 from convoy_workloads.comm.triangle import BlockTriangle
+from convoy_workloads.optim.gram import gram_into
 from convoy_workloads.optim.precision import Precision, product_into
 
 CANDIDATES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -34,7 +35,9 @@ class Costs:
     """Measured costs of this job. They are the same on all ranks."""
 
     alpha: float
-    """Seconds of an all-reduce of a few bytes."""
+    """Seconds of an all-reduce of a few bytes. On a GPU also the seconds to start the operations of a block,
+    which do not depend on their size.
+    """
     beta: float
     """Further seconds for each byte of an all-reduce."""
     gamma: float
@@ -79,12 +82,49 @@ def measure(features: Tensor, batch: int, precision: Precision, collectives: Col
     slow = _median_seconds(lambda: collectives.all_reduce(large))
     rows = torch.arange(PROBE_BLOCK * batch, device=features.device) % len(features)
     inputs = features.index_select(0, rows).to(precision.gram_input)
-    out = torch.empty(batch, len(rows) - batch, dtype=precision.communication, device=features.device)
-    gram = _median_seconds(
+    if features.is_cuda:
+        start, gram = _gpu_seconds(features, inputs, batch, precision)
+    else:
+        start, gram = 0.0, _product_seconds(inputs, batch, precision)
+    found = [alpha + start, max(0.0, slow - alpha) / PROBE_BYTES, gram / features.shape[1]]
+    return Costs(*collectives.mean(found))
+
+
+def _product_seconds(inputs: Tensor, batch: int, precision: Precision) -> float:
+    """Return the seconds of an element of the Gram matrix on a processor, from one batch and those before."""
+    out = torch.empty(batch, len(inputs) - batch, dtype=precision.communication)
+    found = _median_seconds(
         lambda: product_into(out, inputs[-batch:], inputs[:-batch].t(), precision.gram_accumulation)
     )
-    found = [alpha, max(0.0, slow - alpha) / PROBE_BYTES, gram / (out.numel() * features.shape[1])]
-    return Costs(*collectives.mean(found))
+    return found / out.numel()
+
+
+def _gpu_seconds(features: Tensor, inputs: Tensor, batch: int, precision: Precision) -> tuple[float, float]:
+    """Return the seconds to start the operations of a block, and those of an element of the Gram matrix.
+
+    One row through the operations of a block gives the former. The difference of two Gram matrices gives the
+    latter, so that it has no time to start.
+    """
+    row, weights = torch.zeros(1, dtype=torch.long), torch.zeros_like(features[0], dtype=precision.weight)
+
+    def start() -> None:
+        given = features.index_select(0, row.to(features.device)).to(precision.weight)
+        margins = torch.mv(given, weights).cpu()
+        weights.sub_(torch.mv(given.t(), margins.to(features.device)))
+
+    seconds, elements = [], []
+    for number in (2, PROBE_BLOCK):
+        layout = BlockTriangle([batch] * number)
+        flat = torch.empty(layout.elements, dtype=precision.communication, device=features.device)
+        given = inputs[: layout.rows]
+        seconds.append(_median_seconds(_gram(flat, given, layout, precision)))
+        elements.append(layout.elements)
+    gram = max(0.0, seconds[1] - seconds[0]) / (elements[1] - elements[0])
+    return _median_seconds(start) + seconds[0], gram
+
+
+def _gram(flat: Tensor, inputs: Tensor, layout: BlockTriangle, precision: Precision) -> Callable[[], None]:
+    return lambda: gram_into(flat, inputs, layout, precision.gram_accumulation)
 
 
 def _median_seconds(call: Callable[[], None]) -> float:

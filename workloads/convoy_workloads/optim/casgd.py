@@ -28,11 +28,18 @@ from convoy_workloads.comm.collectives import Collectives, of_group
 from convoy_workloads.comm.triangle import BlockTriangle
 from convoy_workloads.optim.agreement import disagreement
 from convoy_workloads.optim.block_size import choose
+from convoy_workloads.optim.device_stopwatch import DeviceStopwatch
+from convoy_workloads.optim.gram import gram_into
 from convoy_workloads.optim.losses import LOSSES, LossName
-from convoy_workloads.optim.precision import FP32, Precision, product_into
+from convoy_workloads.optim.precision import FP32, Precision
 
 MAX_BLOCK = 256
 """Largest number of iterations for one all-reduce."""
+COPIED_BYTES = 1 << 18
+"""Bytes of a message, for each iteration, up to which the processor computes the iterations of a GPU's block.
+They are a chain of small operations, and to start those on a GPU takes longer than to copy the message.
+"""
+PROCESSOR = torch.device("cpu")
 
 
 class GlmDataError(ValueError):
@@ -119,12 +126,13 @@ class CASGD(Optimizer):
         self._loss = LOSSES[options.loss]
         self._precision = precision
         self._features = features.to(precision.data)
-        self._targets = targets
+        self._targets = {one: targets.to(one) for one in (features.device, PROCESSOR)}
         self._weights = weights
         self._pending: list[tuple[Tensor, float, float]] = []
-        """Row numbers, learning rate and L2 factor of each iteration that is not computed yet."""
-        self.gram_seconds = 0.0
-        """Seconds for this rank's part of the Gram matrices."""
+        """Row numbers, on the processor, learning rate and L2 factor of each iteration that is not computed
+        yet.
+        """
+        self._gram_time = DeviceStopwatch(features.device)
         self.batch_loss = float("nan")
         """Mean loss over the rows of the last computed block, each before its own iteration."""
         self._layouts: dict[tuple[int, ...], BlockTriangle] = {}
@@ -134,6 +142,11 @@ class CASGD(Optimizer):
         """Number of iterations for one all-reduce."""
         self.choice_seconds = time.perf_counter() - began if s == "auto" else 0.0
         """Seconds that `auto` has taken to choose s."""
+
+    @property
+    def gram_seconds(self) -> float:
+        """Return the seconds for this rank's part of the Gram matrices of all computed iterations."""
+        return self._gram_time.seconds
 
     @property
     def weights(self) -> Tensor:
@@ -151,6 +164,7 @@ class CASGD(Optimizer):
         """
         if rows.dim() != 1 or not len(rows):
             raise ValueError(f"rows: a batch of shape {list(rows.shape)} is not a list of row numbers")
+        rows = rows.to(PROCESSOR)
         least, most = (int(one) for one in torch.aminmax(rows))
         if least < 0 or most >= len(self._features):
             raise IndexError(
@@ -159,7 +173,7 @@ class CASGD(Optimizer):
         group = self.param_groups[0]
         if not group["lr"] >= 0:
             raise ValueError(f"lr: {group['lr']} is not 0 or more")
-        self._pending.append((rows.to(self._weights.device), group["lr"], group["l2"]))
+        self._pending.append((rows, group["lr"], group["l2"]))
         if len(self._pending) >= self.s:
             self.flush()
 
@@ -172,14 +186,17 @@ class CASGD(Optimizer):
         rows = torch.cat([one for one, _, _ in pending])
         sizes = tuple(len(one) for one, _, _ in pending)
         layout = self._layouts.setdefault(sizes, BlockTriangle(sizes))
-        given = self._features.index_select(0, rows)
+        given = self._features.index_select(0, rows.to(self._features.device))
         message = self._message(given, layout)
         self.collectives.all_reduce(message)
+        if message.nbytes <= COPIED_BYTES * len(pending):
+            message = message.to(PROCESSOR)
         rates = [(lr, 1.0 - lr * l2) for _, lr, l2 in pending]
-        targets = self._targets.index_select(0, rows).to(self._precision.residual)
-        scaled, kept = self._recur(message, layout, rates, targets)
+        targets = self._targets[message.device].index_select(0, rows.to(message.device))
+        scaled, kept = self._recur(message, layout, rates, targets.to(self._precision.residual))
+        self._gram_time.read()  # The recurrence has waited for the device.
         update = self._precision.update
-        delta = torch.mv(given.to(update).t(), scaled.to(update))
+        delta = torch.mv(given.to(update).t(), scaled.to(given.device, update))
         self._weights.mul_(kept).sub_(delta)
         self._pending = []  # Only now: an error above leaves them, so the next flush fails too.
 
@@ -189,14 +206,9 @@ class CASGD(Optimizer):
         message = torch.empty(
             layout.elements + layout.rows, dtype=precision.communication, device=given.device
         )
-        began = time.perf_counter()
-        inputs = given.to(precision.gram_input)
-        for block in range(1, len(layout.sizes)):
-            start, end = layout.starts[block], layout.starts[block + 1]
-            product_into(
-                layout.row(message, block), inputs[start:end], inputs[:start].t(), precision.gram_accumulation
-            )
-        self.gram_seconds += time.perf_counter() - began
+        if layout.elements:
+            with self._gram_time:
+                gram_into(message, given.to(precision.gram_input), layout, precision.gram_accumulation)
         margins = torch.mv(given.to(precision.weight), self._weights)
         message[layout.elements :] = margins.to(precision.margin)
         return message
@@ -254,7 +266,7 @@ class CASGD(Optimizer):
         ranks must call this.
         """
         margins = self.margins().double()
-        return float(self._loss.value(margins, self._targets.double()).mean())
+        return float(self._loss.value(margins, self._targets[margins.device].double()).mean())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the weights' state: the iterations that wait, and s."""
@@ -262,7 +274,7 @@ class CASGD(Optimizer):
         state["state"] = {
             0: {
                 "s": self.s,
-                "rows": torch.cat([rows for rows, _, _ in self._pending]).cpu()
+                "rows": torch.cat([rows for rows, _, _ in self._pending])
                 if self._pending
                 else torch.empty(0),
                 "sizes": [len(rows) for rows, _, _ in self._pending],
@@ -276,7 +288,7 @@ class CASGD(Optimizer):
         own = state_dict["state"][0]
         super().load_state_dict({**state_dict, "state": {}})
         self.s = int(own["s"])
-        rows = own["rows"].to(self._weights.device, torch.long)
+        rows = own["rows"].to(PROCESSOR, torch.long)
         batches = torch.split(rows, list(own["sizes"])) if own["sizes"] else ()
         self._pending = [(rows, *rates) for rows, rates in zip(batches, own["rates"], strict=True)]
 

@@ -72,17 +72,13 @@ def product_into(out: Tensor, left: Tensor, right: Tensor, sums: torch.dtype) ->
     if sums != torch.bfloat16:
         if out.dtype == sums == left.dtype:
             torch.mm(left, right, out=out)
+        elif left.is_cuda and left.dtype == torch.bfloat16 and sums == torch.float32 == out.dtype:
+            torch.mm(left, right, out_dtype=sums, out=out)  # CPUs lack this kernel.
         else:
-            out.copy_(_high_product(left, right, sums))
+            out.copy_(left.to(sums) @ right.to(sums))
         return
     total = torch.zeros(out.shape, dtype=sums, device=out.device)
     for start in range(0, left.shape[1], CHUNK):
         part = slice(start, start + CHUNK)
         total += (left[:, part].float() @ right[part].float()).to(sums)
     out.copy_(total)
-
-
-def _high_product(left: Tensor, right: Tensor, sums: torch.dtype) -> Tensor:
-    if left.is_cuda and left.dtype == torch.bfloat16 and sums == torch.float32:
-        return torch.mm(left, right, out_dtype=sums)  # CPUs lack this kernel.
-    return left.to(sums) @ right.to(sums)

@@ -11,19 +11,22 @@ import torch
 from torch import Tensor
 
 from convoy_workloads.comm.collectives import Collectives, Traffic
+from convoy_workloads.comm.triangle import BlockTriangle
 from convoy_workloads.engines.casgd.ablation import TOLERANCE, S, final_loss, least_loss
 from convoy_workloads.engines.casgd.data import batch, columns_of, synth
-from convoy_workloads.optim.block_size import Costs, choose, message_bytes
+from convoy_workloads.optim.block_size import CANDIDATES, Costs, choose, message_bytes
 from convoy_workloads.optim.casgd import CASGD, CASGDOptions, Diverged, GlmDataError
+from convoy_workloads.optim.gram import batch_by_batch, from_whole_matrix, gram_into
 from convoy_workloads.optim.losses import LOSSES as FUNCTIONS
 from convoy_workloads.optim.losses import LossName
 from convoy_workloads.optim.places import PLACES
-from convoy_workloads.optim.precision import FP32, FP64, MIXED, Precision
+from convoy_workloads.optim.precision import FP32, FP64, MIXED, Precision, product_into
 
 from ..gloo_threads import run_ranks
 
 ROWS, COLUMNS, SIZE, ITERATIONS, LR, L2 = 96, 11, 4, 50, 0.05, 0.3
 LOSSES: list[LossName] = ["logistic", "linear", "poisson"]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def rows_of(iteration: int) -> Tensor:
@@ -97,6 +100,55 @@ def test_averages_of_local_sgd_are_not_sgd() -> None:
             weights = (1 - LR * L2) * weights - LR / len(rows) * problem.features[rows].t() @ residual
         halves.append(weights)
     assert (torch.stack(halves).mean(0) - plain_sgd("linear")).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_device_ends_with_the_weights_of_sgd(device: str) -> None:
+    problem = synth("logistic", ROWS, COLUMNS - 1, 3)
+    features, targets = problem.features.to(device), problem.targets.to(device)
+    expected = plain_sgd("logistic")
+    for s in (1, 3, 8):
+        options = CASGDOptions(loss="logistic", lr=LR, l2=L2, batch=SIZE, s=s, precision=FP64)
+        optimizer = CASGD(features, targets, options)
+        for iteration in range(ITERATIONS):
+            optimizer.step(rows_of(iteration))
+        assert (optimizer.weights.cpu() - expected).abs().max() <= 1e-12, f"s={s}"
+        assert optimizer.gram_seconds > 0 or s == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_products_of_bf16_are_added_in_fp32(device: str) -> None:
+    torch.manual_seed(0)
+    left, right = (torch.randn(rows, 4096).to(torch.bfloat16) for rows in (5, 7))
+    flat = torch.full((35,), math.nan, device=device)
+    product_into(flat.view(5, 7), left.to(device), right.to(device).t(), torch.float32)
+    exact = left.double() @ right.double().t()
+    assert (flat.cpu().view(5, 7) - exact).abs().max() < 1e-3, "sums in bf16 would be off by more"
+    assert (flat.cpu().view(5, 7).bfloat16() - exact).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", [gram_into, from_whole_matrix, batch_by_batch])
+def test_the_gram_matrix_is_exact_both_at_once_and_batch_by_batch(way: Any, device: str) -> None:
+    torch.manual_seed(0)
+    layout = BlockTriangle([3, 1, 4, 2])
+    inputs = torch.randn(layout.rows, 50, dtype=torch.float64)
+    flat = torch.full((layout.elements + 5,), math.nan, dtype=torch.float64, device=device)
+    way(flat, inputs.to(device), layout, torch.float64)
+    exact = inputs @ inputs.t()
+    for block in range(1, 4):
+        rows = slice(layout.starts[block], layout.starts[block + 1])
+        expected = exact[rows, : layout.starts[block]]
+        assert torch.allclose(layout.row(flat, block).cpu(), expected, rtol=0, atol=1e-12)
+    assert flat[layout.elements :].isnan().all(), "the margins are the caller's"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_choice_on_any_device_is_a_candidate(device: str) -> None:
+    for precision in (FP32, MIXED):
+        assert (
+            choose(torch.randn(64, 10, device=device), 4, precision, Collectives(torch.clone)) in CANDIDATES
+        )
 
 
 def test_the_spread_of_the_columns_does_not_change_the_weights() -> None:
