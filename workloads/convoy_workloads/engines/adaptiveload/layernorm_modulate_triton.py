@@ -1,8 +1,9 @@
 """Triton kernels of the fused LayerNorm-Modulate. This module is imported only on a machine with a GPU.
 
-- Forward and gradient of x: one program for each row, which reads it once.
-- Gradients of shift and scale: one program for each tile of D, sample and part of S. It goes down the rows,
-  so that neighbouring threads read neighbouring columns, and writes one partial sum for each column.
+- Forward: one program for each row, which reads it once.
+- Backward: one program for each part of S of a sample. It reads each row once, and computes from it the
+  gradient of x. It keeps the sums for the gradients of shift and scale in registers, and writes one partial
+  sum for each column.
 
 All sums are in fp32.
 """
@@ -14,12 +15,14 @@ import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
-TILE = 128
-"""Columns of a tile."""
-ROWS = 32
-"""Rows that a program of the column sums reads at once."""
-PART = 512
-"""Rows of a part of S."""
+PROGRAMS = 1024
+"""Wanted number of programs of the backward pass."""
+LEAST_ROWS = 16
+"""Smallest number of rows of a part of S."""
+PREFETCHED_BYTES = 1 << 14
+"""Largest size of a row, padded to a power of two, at which programs load the next rows while they compute.
+Four such rows need 64 KiB of a multiprocessor's shared memory.
+"""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -40,45 +43,32 @@ def _forward(x, shift, scale, y, mean_out, reciprocal_out, length, size, epsilon
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _backward_rows(gradient, x, scale, mean_in, reciprocal_in, out, length, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0).to(tl.int64)
-    sample = row // length
+def _backward(  # type: ignore[no-untyped-def]
+    gradient, x, scale, mean_in, reciprocal_in, out, shift_out, scale_out, length, size, parts, part_rows,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0).to(tl.int64)
+    sample, part = program // parts, program % parts
     columns = tl.arange(0, BLOCK)
     mask = columns < size
-    mean, reciprocal = tl.load(mean_in + row), tl.load(reciprocal_in + row)
-    value = tl.load(x + row * size + columns, mask=mask, other=0.0).to(tl.float32)
-    normalised = tl.where(mask, (value - mean) * reciprocal, 0.0)
     factor = 1.0 + tl.load(scale + sample * size + columns, mask=mask, other=0.0).to(tl.float32)
-    found = tl.load(gradient + row * size + columns, mask=mask, other=0.0).to(tl.float32) * factor
-    average, along = tl.sum(found, 0) / size, tl.sum(found * normalised, 0) / size
-    tl.store(out + row * size + columns, reciprocal * (found - average - normalised * along), mask=mask)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _backward_columns(  # type: ignore[no-untyped-def]
-    gradient, x, mean_in, reciprocal_in, shift_out, scale_out, length, size, parts,
-    TILE: tl.constexpr, ROWS: tl.constexpr, PART: tl.constexpr,
-):  # fmt: skip
-    columns = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    sample, part = tl.program_id(1).to(tl.int64), tl.program_id(2)
-    in_size = columns < size
-    shift_sum = tl.zeros((TILE,), tl.float32)
-    scale_sum = tl.zeros((TILE,), tl.float32)
-    for first in range(0, PART, ROWS):
-        rows = part * PART + first + tl.arange(0, ROWS)
-        in_length = rows < length
-        at = sample * length + rows
-        mask = in_length[:, None] & in_size[None, :]
-        place = at[:, None] * size + columns[None, :]
-        given = tl.load(gradient + place, mask=mask, other=0.0).to(tl.float32)
-        value = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
-        mean = tl.load(mean_in + at, mask=in_length, other=0.0)
-        reciprocal = tl.load(reciprocal_in + at, mask=in_length, other=0.0)
-        shift_sum += tl.sum(given, 0)
-        scale_sum += tl.sum(given * (value - mean[:, None]) * reciprocal[:, None], 0)
-    target = (sample * parts + part) * size + columns
-    tl.store(shift_out + target, shift_sum, mask=in_size)
-    tl.store(scale_out + target, scale_sum, mask=in_size)
+    shift_sum = tl.zeros((BLOCK,), tl.float32)
+    scale_sum = tl.zeros((BLOCK,), tl.float32)
+    first = part * part_rows
+    for number in tl.range(first, tl.minimum(first + part_rows, length), num_stages=STAGES):
+        row = sample * length + number
+        mean, reciprocal = tl.load(mean_in + row), tl.load(reciprocal_in + row)
+        value = tl.load(x + row * size + columns, mask=mask, other=0.0).to(tl.float32)
+        given = tl.load(gradient + row * size + columns, mask=mask, other=0.0).to(tl.float32)
+        normalised = tl.where(mask, (value - mean) * reciprocal, 0.0)
+        shift_sum += given
+        scale_sum += given * normalised
+        found = given * factor
+        average, along = tl.sum(found, 0) / size, tl.sum(found * normalised, 0) / size
+        tl.store(out + row * size + columns, reciprocal * (found - average - normalised * along), mask=mask)
+    target = program * size + columns
+    tl.store(shift_out + target, shift_sum, mask=mask)
+    tl.store(scale_out + target, scale_sum, mask=mask)
 
 
 class TritonOperation(torch.autograd.Function):
@@ -106,16 +96,16 @@ class TritonOperation(torch.autograd.Function):
         gradient = gradient.contiguous()
         batch, length, size = x.shape
         found = torch.empty_like(x)
-        parts = -(-length // PART)
-        sums = torch.zeros(2, batch, parts, size, dtype=torch.float32, device=x.device)
+        part_rows = max(LEAST_ROWS, batch * length // PROGRAMS)
+        parts = -(-length // part_rows)
+        sums = torch.empty(2, batch, parts, size, dtype=torch.float32, device=x.device)
         if x.numel():
             block = triton.next_power_of_2(size)
-            _backward_rows[(batch * length,)](
-                gradient, x, scale, mean, reciprocal, found, length, size, BLOCK=block
-            )
-            _backward_columns[(-(-size // TILE), batch, parts)](
-                gradient, x, mean, reciprocal, sums[0], sums[1], length, size, parts,
-                TILE=TILE, ROWS=ROWS, PART=PART,
+            _backward[(batch * parts,)](
+                gradient, x, scale, mean, reciprocal, found, sums[0], sums[1], length, size, parts, part_rows,
+                BLOCK=block,
+                STAGES=3 if block * x.element_size() <= PREFETCHED_BYTES else 1,
+                num_warps=4 if block <= 2048 else 8 if block <= 8192 else 16,
             )  # fmt: skip
         shift_gradient, scale_gradient = sums.sum(2).to(scale.dtype)
         return found, shift_gradient, scale_gradient, None
