@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from convoy_controllers.guard import evidence
-from convoy_controllers.guard.robust import TO_SIGMA, spread
+from convoy_controllers.guard.robust import TO_SIGMA, median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints
 
 SUSPECTED = float(np.log(30.0))
@@ -171,7 +171,7 @@ class ChannelState:
         noise, that of `other` counts.
         """
         arrays = dict[str, Any]()
-        for one in fields(self):
+        for one in fields(self) if units.any() else ():
             if isinstance(value := getattr(self, one.name), np.ndarray):
                 arrays[one.name] = np.where(units, getattr(other, one.name), value)
         sigma = other.sigma if np.isnan(self.sigma) else self.sigma
@@ -193,7 +193,7 @@ class ChannelState:
         noise = self.noise(rules) ** 2 / np.maximum(self.mean_windows, 1)
         known = (self.mean_windows > 0) & (self.strength < rules.suspected)
         between = spread(np.where(known, self.mean, np.nan))
-        variance = 0.0 if np.isnan(between) else between**2 - float(np.median(noise))
+        variance = 0.0 if np.isnan(between) else between**2 - median(noise)
         tau = float(np.sqrt(max(variance, _LEAST_TAU**2)))
         weight = np.where(self.mean_windows > 0, tau**2 / (tau**2 + noise), 0.0)
         most = min(_BASELINE_TAUS * tau, rules.cap)
@@ -330,7 +330,7 @@ def _sigma(state: ChannelState, deviations: Floats, rules: Rules) -> float:
     known = deviations[~np.isnan(deviations)]
     if not len(known):
         return state.sigma
-    now = float(TO_SIGMA * np.median(np.abs(known)))
+    now = TO_SIGMA * median(np.abs(known))
     if np.isnan(state.sigma):
         return now
     if len(known) < _FEW_UNITS and state.windows > _WARM_UP:
@@ -349,7 +349,7 @@ def _stepwise_sigma(state: ChannelState, steps: Floats, rules: Rules) -> float:
     known = steps[~np.isnan(steps)]
     if not len(known):
         return state.sigma
-    now = float(TO_SIGMA * np.median(np.abs(known)) / np.sqrt(2 * (1 - state.rho)))
+    now = float(TO_SIGMA * median(np.abs(known)) / np.sqrt(2 * (1 - state.rho)))
     if np.isnan(state.sigma):
         return now
     now = min(now, _MOST_RISE * max(state.sigma, rules.least_sigma))

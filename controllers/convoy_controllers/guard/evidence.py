@@ -72,9 +72,10 @@ def log_e_values(z: Floats) -> Floats:
     evidence, so it gives 0.
     """
     # Round down, because an e-value must never be too large.
-    at = np.clip((np.nan_to_num(z) - _LOWEST) / _STEP, 0, len(_GRID) - 1).astype(np.int64)
+    unknown = np.isnan(z)
+    at = np.clip((np.where(unknown, 0.0, z) - _LOWEST) / _STEP, 0, len(_GRID) - 1).astype(np.int64)
     values: Floats = _TABLE.take(at, axis=1)
-    values[:, np.isnan(z)] = 0.0
+    values[:, unknown] = 0.0
     return values
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from convoy_controllers.guard.loss import Shape, Shares, mended, shares
-from convoy_controllers.guard.robust import spread
+from convoy_controllers.guard.robust import Sorted, group_medians, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints
 
 _WINDOWS = 128
@@ -58,11 +58,9 @@ class Unevenness:
         """
         cells = np.full(shape.replicas * shape.stages, np.nan)
         np.fmax.at(cells, shape.cell, np.log(mended(busy, slow, groups)))
-        grid = cells.reshape(shape.replicas, shape.stages)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            stages = np.nanmedian(grid, axis=0)
-            replicas = np.nanpercentile(grid - stages, 50, axis=1, method="lower")
+        replica, stage = np.divmod(np.arange(len(cells)), shape.stages)
+        stages = group_medians(cells, stage)
+        replicas = Sorted(cells - stages[stage], replica).low_medians()
         before = np.where(np.isnan(self.times), cells, self.times)
         pace = 1 / min(len(self.replicas) + 1, _WINDOWS)
         return replace(
@@ -92,10 +90,12 @@ def _lasting(history: Floats, fewest: int) -> bool:
 
     `history`: logarithm of the time by window and unit, NaN if unknown; `fewest`: minimum number of windows.
     """
+    if len(history) < fewest:
+        return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         means = np.nanmean(history, axis=0)
-        if len(history) < fewest or np.isnan(means).all():
+        if np.isnan(means).all():
             return False
         longest = int(np.nanargmax(means))
         gaps = history[:, longest] - np.nanmean(np.delete(history, longest, axis=1), axis=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from convoy_controllers.guard.robust import group_medians, others_median, spread
+from convoy_controllers.guard.robust import group_medians, median, others_median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
 _MEAN_WINDOWS = 32
@@ -68,7 +68,7 @@ def share(values: Floats, table: Table) -> Floats:
     """Return the logarithm of the factor by which `values` (seconds) prolong the median rank's compute and
     optimizer time.
     """
-    return np.log1p(np.maximum(values, 0.0) / np.nanmedian(busy(table)))
+    return np.log1p(np.maximum(values, 0.0) / middle(busy(table)))
 
 
 def against_all(values: Floats) -> Floats:
@@ -80,10 +80,10 @@ def middle(values: Floats, lower: bool = False) -> Floats:
     """Return the median of the values that are not NaN, as an array of one; NaN if all values are NaN.
     `lower`: return the lower of two middle values instead of their mean.
     """
-    known = np.sort(values[~np.isnan(values)])
+    known = values[~np.isnan(values)]
     if not len(known):
         return np.array([np.nan])
-    return np.array([known[(len(known) - 1) // 2] if lower else np.median(known)])
+    return np.array([np.sort(known)[(len(known) - 1) // 2] if lower else median(known)])
 
 
 def stepping(table: Table) -> Floats:
@@ -102,7 +102,7 @@ def pauses(values: Floats) -> Floats:
     known = values[~np.isnan(values)]
     if len(known) < _ENOUGH_VALUES:
         return np.array([np.nan])
-    most = np.median(known) + _OUTLIER_SIGMAS * spread(known)
+    most = median(known) + _OUTLIER_SIGMAS * spread(known)
     return np.array([np.maximum(known - most, 0.0).sum()])
 
 
