@@ -11,6 +11,9 @@ WORKERS ?= 3
 WAITERS ?= 4
 # A test that fails runs once more, and the summary names it (RERUN): real processes on a busy machine share time and ports.
 ONCE_MORE ?= --reruns 1 -rR
+# Python keeps its bytecode even where the environment of an image forbids that. Otherwise each process that a test
+# starts compiles all modules, and each process of pytest rewrites the assertions of all tests.
+unexport PYTHONDONTWRITEBYTECODE
 # Runs a layer of tests and prints its time beside its budget.
 TIMED := $(PYTHON) -m e2e.setup.budgets run
 # The first test's time holds the building of the images and the cluster.

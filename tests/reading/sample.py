@@ -16,10 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.reading import walk
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("crds", "controllers", "operator", "agents", "workloads", "e2e", "tests")
 DIRECTIVES = ("noqa", "type:", "!", "pragma", "fmt:", "--8<--")
 """Beginnings of comments that tools read."""
+OWNERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign)
+"""Kinds of nodes that docstrings describe."""
 LEAST_WORDS = 3
 """Shorter comments are not drawn."""
 
@@ -47,25 +51,27 @@ def sources() -> list[Path]:
 
 def docstrings(path: Path, tree: ast.Module) -> Iterator[Text]:
     """Yield the docstrings of a module, its classes, functions and attributes."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        before: ast.AST | None = None
-        for one in body:
+    for owner, line, text in owned_docstrings(tree):
+        yield Text(path, line, described(owner), text)
+
+
+def owned_docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, int, str]]:
+    """Yield what each docstring describes, its first line and its text."""
+    for node in walk.statements(tree):
+        owner = node
+        for one in getattr(node, "body", ()):
             if (
                 isinstance(one, ast.Expr)
                 and isinstance(one.value, ast.Constant)
                 and isinstance(one.value.value, str)
+                and isinstance(owner, OWNERS)
             ):
-                about = described(node if before is None else before)
-                if about:
-                    yield Text(path, one.lineno, about, inspect.cleandoc(one.value.value))
-            before = one
+                yield owner, one.lineno, inspect.cleandoc(one.value.value)
+            owner = one
 
 
 def described(node: ast.AST) -> str:
-    """Return the signature, the class or the attribute that a docstring describes; empty for none."""
+    """Return the signature, the class or the attribute that a docstring describes."""
     match node:
         case ast.Module():
             return "module"
@@ -77,7 +83,7 @@ def described(node: ast.AST) -> str:
         case ast.Assign() | ast.AnnAssign():
             return ast.unparse(node).splitlines()[0]
         case _:
-            return ""
+            raise ValueError(f"{type(node).__name__} has no docstring")
 
 
 def comments(path: Path, source: str) -> Iterator[Text]:

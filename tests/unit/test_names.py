@@ -11,7 +11,8 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
-from tests.reading.sample import ROOT, docstrings, sources
+from tests.reading import walk
+from tests.reading.sample import ROOT, owned_docstrings, sources
 
 VAGUE_VERB = re.compile(
     r"(looks?|looked|says?|said|tells?|told|hears?|heard|takes?|took|taken|asks?|asked|begins?|began"
@@ -75,23 +76,25 @@ def found() -> tuple[list[Name], list[str]]:
         path, tree = str(file.relative_to(ROOT)), ast.parse(file.read_text())
         every += [Name(path, *one) for one in identifiers(tree)]
         wrong += [
-            f"{path}:{text.line}: {text.text.splitlines()[0]}"
-            for text in docstrings(file, tree)
-            if WRONG_OPENINGS.match(text.text)
+            f"{path}:{line}: {text.splitlines()[0]}"
+            for _, line, text in owned_docstrings(tree)
+            if WRONG_OPENINGS.match(text)
         ]
     return every, wrong
 
 
 def identifiers(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Yield the line, the kind and the name of each definition, parameter and assigned variable."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield node.lineno, "function", name
-            case ast.ClassDef(name=name):
-                yield node.lineno, "class", name
-            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
-                yield node.lineno, "value", name
+    for node in walk.nodes(tree):
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                yield node.lineno, "value", node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, "value", node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, "function", node.name
+        elif isinstance(node, ast.ClassDef):
+            yield node.lineno, "class", node.name
 
 
 def vague(name: str) -> bool:

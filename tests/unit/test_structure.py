@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grimp
 import pytest
+from tests.reading import walk
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -71,18 +72,16 @@ def many_parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
     count. Commands of Typer and kernels of Triton are left out.
     """
     methods = set[ast.stmt]()
-    # ast.walk visits a class before its body, so `methods` is complete when it visits a method.
-    for one in ast.walk(tree):
+    # The walk visits a class before its body, so `methods` is complete when it visits a method.
+    for one in walk.statements(tree):
         if isinstance(one, ast.ClassDef):
             methods.update(one.body)
         elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
             count = sum(map(len, (one.args.posonlyargs, one.args.args, one.args.kwonlyargs)))
+            if count <= MAX_PARAMETERS or is_command(one) or is_kernel(one):
+                continue
             static = any(ast.unparse(mark) == "staticmethod" for mark in one.decorator_list)
-            if (
-                count - (one in methods and not static) > MAX_PARAMETERS
-                and not is_command(one)
-                and not is_kernel(one)
-            ):
+            if count - (one in methods and not static) > MAX_PARAMETERS:
                 yield one.lineno, one.name
 
 

@@ -61,7 +61,9 @@ def test_a_crash_between_any_two_system_calls_on_a_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = ("open", "write", "fsync", "link", "replace", "unlink", "mkdir")
-    real = {name: getattr(os, name) for name in calls}
+    # A crash of the process loses nothing that was written, so fsync only has to be a possible place of it.
+    real: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in calls}
+    real["fsync"] = lambda descriptor: None
     left = [10**9]
 
     def patched(name: str) -> Callable[..., Any]:
