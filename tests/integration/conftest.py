@@ -6,6 +6,7 @@ The programs come from the folder in CONVOY_BINARIES, or else from `python -m e2
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import ssl
 import subprocess
@@ -26,7 +27,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from e2e import rights
 from e2e.cluster.control_plane import audit_policy
-from tests.integration import grouping
+from tests.integration import grouping, leftovers
 from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +60,18 @@ def binaries() -> Path:
     if found.returncode:
         pytest.fail(f"no kube-apiserver and etcd: {found.stderr[-2000:]}")
     return Path(found.stdout.split()[-1])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_mounts_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remove the mounts of killed runs at the start, and those of failed tests at the end."""
+    own = tmp_path_factory.getbasetemp()
+    # A process of pytest-xdist has a folder of its own in that of the run.
+    run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    if re.fullmatch(r"pytest-[0-9]+", run.name):
+        leftovers.unmount_ended_runs(run.parent)
+    yield
+    leftovers.unmount_below(own)
 
 
 @dataclass(frozen=True)

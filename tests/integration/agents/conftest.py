@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
 
 import pytest
 from tests.integration.agents.harness import Authority, FakeHub, Host
-
-from convoy_agents.csi import mounts
+from tests.integration.leftovers import unmount_below
 
 HostMaker = Callable[[str], Coroutine[None, None, Host]]
 
@@ -41,9 +39,9 @@ async def make_host(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> A
         await host.start()
         return host
 
-    yield make
-    for host in hosts:
-        await host.stop()
-    for mount in mounts.table():
-        if Path(mount.target).is_relative_to(root):
-            mounts.unmount(Path(mount.target))
+    try:
+        yield make
+        for host in hosts:
+            await host.stop()
+    finally:
+        unmount_below(root)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.leftovers import unmount_below
 
-from convoy_agents.csi import mounts
 from convoy_agents.wire import hub_pb2
 
 UID, NODE = "aaaa-1111", "one"
@@ -107,9 +107,7 @@ def short() -> Iterator[Path]:
     """Yield a folder with a path that is short enough for socket addresses."""
     folder = Path(tempfile.mkdtemp())
     yield folder
-    for mount in mounts.table():
-        if Path(mount.target).is_relative_to(folder):
-            mounts.unmount(Path(mount.target))
+    unmount_below(folder)
     shutil.rmtree(folder)
 
 

@@ -17,6 +17,7 @@ from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, state
 from tests.integration.agents.ranks import Rank, ended, killed, train
 from tests.integration.agents.test_memory import folder, job, saved
+from tests.integration.leftovers import unmount_below
 from tests.unit.agents import fault_proxy
 
 from convoy_agents.csi import mounts
@@ -70,9 +71,7 @@ class Machine(Host):
         await self.die()
 
     def unmount(self) -> None:
-        for mount in reversed(mounts.table()):
-            if Path(mount.target).is_relative_to(self.root):
-                mounts.unmount(Path(mount.target))
+        unmount_below(self.root)
 
     def memory(self) -> list[str]:
         """Return the uids of the jobs that have memory on this node."""
@@ -96,9 +95,12 @@ async def machine(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> Asy
             await machines[-1].start()
             return machines[-1]
 
-        yield make
-        for one in machines:
-            await one.die()
+        try:
+            yield make
+            for one in machines:
+                await one.die()
+        finally:
+            unmount_below(Path(root))
 
 
 @pytest.fixture(scope="module")
