@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +12,7 @@ from convoy_controllers.spotpool.conventions import SPOT_TAINTS
 from convoy_crds.selector import NodeSelector
 from convoy_crds.spotpool import SpotPool
 from convoy_crds.spotpool_status import CapacityMode
-from convoy_crds.terms import ANNOTATION_CAPACITY
+from convoy_crds.terms import ANNOTATION_CAPACITY, ANNOTATION_PLACEMENT
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -18,11 +20,13 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def placed(body: Mapping[str, Any], pool: SpotPool, mode: CapacityMode) -> dict[str, Any]:
     """Return the manifest of a pod with the pool's selector and tolerations.
 
-    They are not part of the intent hash. So a change of the pool does not replace a running pod.
+    They are not part of the intent hash. So a change of the pool does not replace a running pod. A pod that
+    still waits for a node is replaced, because it could wait for a node that never comes.
     """
     fresh = copy.deepcopy(dict(body))
     spec = fresh["spec"]
-    fresh["metadata"]["annotations"][ANNOTATION_CAPACITY] = mode.value
+    marks = {ANNOTATION_CAPACITY: mode.value, ANNOTATION_PLACEMENT: _placement(pool, mode)}
+    fresh["metadata"]["annotations"].update(marks)
     selector = _selector(pool, mode)
     spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **selector.match_labels}
     expressions = [
@@ -42,6 +46,21 @@ def placed(body: Mapping[str, Any], pool: SpotPool, mode: CapacityMode) -> dict[
     if mode is CapacityMode.SPOT:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations(pool)]
     return fresh
+
+
+def is_outdated(annotations: Mapping[str, str], pool: SpotPool, mode: CapacityMode) -> bool:
+    """Return True if a pod was created for another capacity, or with settings that the pool has no longer."""
+    if annotations.get(ANNOTATION_CAPACITY, CapacityMode.SPOT) != mode:
+        return True
+    current = _placement(pool, mode)
+    return annotations.get(ANNOTATION_PLACEMENT, current) != current
+
+
+def _placement(pool: SpotPool, mode: CapacityMode) -> str:
+    """Return a hash of all that the pool sets in a pod."""
+    tolerations = list(_tolerations(pool)) if mode is CapacityMode.SPOT else []
+    settings = [_selector(pool, mode).to_dict(), tolerations]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _selector(pool: SpotPool, mode: CapacityMode) -> NodeSelector:

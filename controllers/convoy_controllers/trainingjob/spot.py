@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_controllers.children import Delete, delete_pod
-from convoy_controllers.spotpool.placement import placed
+from convoy_controllers.spotpool.placement import is_outdated, placed
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
@@ -22,7 +22,7 @@ from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.spotpool import SpotPool
 from convoy_crds.spotpool_status import CapacityMode
-from convoy_crds.terms import ANNOTATION_CAPACITY, ConditionType
+from convoy_crds.terms import ConditionType
 
 _REASONS = {one.name: one for one in all_reasons()}
 
@@ -100,7 +100,7 @@ def misplaced(
     found: Mapping[str, RoleGrant], layout: Sequence[Slot], own: Mapping[str, PodView]
 ) -> Iterator[Delete]:
     """Yield the deletions of pods without a node that are above their role's grant, or that wait for nodes
-    of another capacity.
+    which the pool does not select any more.
     """
     for role, grant in found.items():
         if grant.pool is None:
@@ -111,13 +111,9 @@ def misplaced(
         for pod in reversed(running):
             if pod.node:
                 continue
-            if above > 0 or _capacity(pod) != grant.mode:
+            if above > 0 or is_outdated(pod.annotations, grant.pool, grant.mode):
                 above -= 1
                 yield delete_pod(pod.name, pod.uid)
-
-
-def _capacity(pod: PodView) -> str:
-    return pod.annotations.get(ANNOTATION_CAPACITY, CapacityMode.SPOT)
 
 
 def report(draft: Draft) -> None:

@@ -142,6 +142,32 @@ def test_pods_that_wait_for_a_node_move_when_the_mode_changes() -> None:
     assert manifest(toy)["metadata"]["annotations"][ANNOTATION_CAPACITY] == "OnDemand"
 
 
+@pytest.mark.parametrize(
+    ("spec", "moved"),
+    [
+        ({"selector": {"matchLabels": {"pool": "a"}}}, True),
+        ({"tolerations": [{"key": "spot", "effect": "NoSchedule"}]}, True),
+        ({"maxNodes": 9, "notice": {"minSeconds": 30}}, False),
+    ],
+)
+def test_pods_that_wait_for_a_node_follow_changes_of_the_pool(spec: dict[str, Any], moved: bool) -> None:
+    """A wrong selector or a missing toleration would else keep them waiting for ever."""
+    toy = ToyCluster(make_job(roles=[WORKER, {**ROLLOUT, "spotPool": "pool"}]), make_engine()).settle()
+    toy.schedulable = False
+    toy.pools["pool"] = pool(3)
+    toy.settle()
+    before = {toy.pods[name].uid for name in rollouts(toy)}
+    toy.pools["pool"] = pool(3, **spec)
+    toy.settle()
+    after = {toy.pods[name].uid for name in rollouts(toy)}
+    assert len(after) == 3
+    assert after.isdisjoint(before) if moved else after == before
+    if moved:
+        body = manifest(toy)["spec"]
+        assert body["nodeSelector"].items() >= spec.get("selector", {}).get("matchLabels", LABELS).items()
+        assert ("spot" in {one["key"] for one in body["tolerations"]}) == ("tolerations" in spec)
+
+
 def test_pods_that_wait_for_a_node_are_deleted_above_the_grant() -> None:
     toy = ToyCluster(make_job(roles=[WORKER, {**ROLLOUT, "spotPool": "pool"}]), make_engine())
     toy.settle()
