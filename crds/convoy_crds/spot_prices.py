@@ -18,6 +18,8 @@ MAX_TRACE_ROWS = 50_000
 """Maximum number of rows of a price trace."""
 MAX_PRICE = 1e6
 """Maximum price of a node per hour."""
+MAX_TIME = 253_402_300_800.0
+"""Unix seconds of the year 10000. A number above is no time in seconds."""
 TIME_COLUMN, PRICE_COLUMN = "time", "perHour"
 _COLUMNS = 2
 
@@ -121,11 +123,11 @@ def parse_trace(text: str) -> PriceTrace:
     """Return the price trace in `text`: CSV with the columns `time` and `perHour`.
 
     A time is in RFC 3339 or in Unix seconds. Times must increase. A row with an empty price is a gap: the
-    price is unknown until the next row. The first line may be a header.
+    price is unknown until the next row. The first line may be a header, after a byte order mark.
     """
     steps: list[Step] = []
     gap: TraceProblem | None = None
-    rows = csv.reader(io.StringIO(text))
+    rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
     try:
         for row in rows:
             if not row or (rows.line_num == 1 and _is_header(row)):
@@ -154,8 +156,8 @@ def _step(row: list[str], line: int, before: list[Step]) -> tuple[Step, TracePro
     if len(before) >= MAX_TRACE_ROWS:
         return nothing, TraceProblem(line, f"the trace has more than {MAX_TRACE_ROWS} rows: shorten it")
     time, price = _time(row[0].strip()), row[1].strip()
-    if time is None:
-        return nothing, TraceProblem(line, f"{row[0]!r} is no time: use RFC 3339 or Unix seconds")
+    if isinstance(time, str):
+        return nothing, TraceProblem(line, f"{row[0]!r} is no time: {time}")
     if before and time <= before[-1][0]:
         problem = f"time {row[0].strip()} is not after the time of the row before: sort the rows by time"
         return nothing, TraceProblem(line, problem)
@@ -169,15 +171,16 @@ def _step(row: list[str], line: int, before: list[Step]) -> tuple[Step, TracePro
     return (time, value), None
 
 
-def _time(text: str) -> float | None:
+def _time(text: str) -> float | str:
+    """Return Unix seconds, or what to write instead of the text."""
     number = _number(text)
     if number is not None:
-        return number
+        return number if number < MAX_TIME else "use Unix seconds, not milliseconds"
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        return None
-    return found.timestamp() if found.tzinfo is not None else None
+        return "use RFC 3339 or Unix seconds"
+    return found.timestamp() if found.tzinfo is not None else "add the time zone, such as Z for UTC"
 
 
 def _number(text: str) -> float | None:

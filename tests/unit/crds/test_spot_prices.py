@@ -93,7 +93,8 @@ def test_a_trace_has_times_in_both_forms() -> None:
         ("9,0.3\n8,0.4\n", "line 2: time 8 is not after the time of the row before"),
         ("0,0.3,7\n", "line 1: the row has 3 columns instead of 2, time and perHour"),
         ("soon,0.3\n", "line 1: 'soon' is no time: use RFC 3339 or Unix seconds"),
-        ("2026-01-01T00:00:00,0.3\n", "line 1: '2026-01-01T00:00:00' is no time"),
+        ("2026-01-01T00:00:00,0.3\n", "'2026-01-01T00:00:00' is no time: add the time zone, such as Z"),
+        ("1767225600000,0.3\n", "line 1: '1767225600000' is no time: use Unix seconds, not milliseconds"),
         ("0,nan\n", "line 1: 'nan' is no price"),
         ("0,0\n", "line 1: '0' is no price"),
         ("0,-1\n", "line 1: '-1' is no price"),
@@ -105,6 +106,10 @@ def test_a_wrong_trace_has_no_steps_and_names_the_line(text: str, problem: str) 
     trace = parse_trace(text)
     assert trace.steps == ()
     assert problem in str(trace.problem)
+
+
+def test_a_trace_may_begin_with_a_byte_order_mark() -> None:
+    assert parse_trace("\ufefftime,perHour\n0,0.3\n").steps == ((0, 0.3),)
 
 
 def test_a_schedule_without_an_age_limit_never_ends() -> None:

@@ -101,7 +101,7 @@ def trace_of(counts: list[tuple[float, int]], notices: Notices | None = None, se
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    rows = csv.reader(io.StringIO(text))
+    rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
     try:
         for row in rows:
             words = [word.strip().lower() for word in row]

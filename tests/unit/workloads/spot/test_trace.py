@@ -92,6 +92,7 @@ def test_a_bad_file_is_refused_with_its_line(text: str, message: str) -> None:
 
 def test_times_have_a_unit() -> None:
     assert parse_counts("0,1\n0.5,0\n", TimeUnit.HOURS) == [(0.0, 1), (1800.0, 0)]
+    assert parse_counts("\ufefftime,count\n0,1\n1,0\n") == [(0.0, 1), (1.0, 0)]
 
 
 @pytest.mark.parametrize(
