@@ -14,6 +14,7 @@ from convoy_crds.podtemplate import OpenObject
 
 MAX_METRICS = 16
 DEFAULT_COOLDOWN_SECONDS = 300
+DEFAULT_HOLD_SECONDS = 60
 _QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
 _LIMITS: dict[str, JsonValue] = {"pattern": _QUANTITY, "minimum": 0, "maxLength": 32}
 
@@ -332,6 +333,10 @@ class Scaling(Model):
     cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] = DEFAULT_COOLDOWN_SECONDS
     """With `minReplicas: 0`: seconds since the last request, and since a metric was last above its activation
     threshold, after which the last replica is deleted.
+    """
+    hold_seconds: Annotated[int, Field(ge=1, le=3_600)] = DEFAULT_HOLD_SECONDS
+    """With `minReplicas: 0`: longest time in seconds for which a request waits for the first replica. Then it
+    gets status 503. Set it above the time that a replica needs to start.
     """
 
     @property

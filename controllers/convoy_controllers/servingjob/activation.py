@@ -2,7 +2,8 @@
 
 Activators are pods that hold requests. They are groups of the role `ROLE`, beside the roles of the spec: the
 same code forms, restarts and replaces them. Their revision depends only on the Engine, on the port, on the
-token and on the template's scheduling, so a roll of the model leaves them alone. It is not stored.
+token, on `holdSeconds` and on the template's scheduling, so a roll of the model leaves them alone. It is not
+stored.
 
 To zero: two activators start. When one has been ready for the endpoint lag, the Service is switched to them.
 Until the Service is known to lead there, one replica stays.
@@ -31,6 +32,7 @@ from convoy_controllers.servingjob.rollout import Budget, Goal, Unit
 from convoy_controllers.servingjob.work import Work
 from convoy_crds.podtemplate import PodTemplate
 from convoy_crds.servingjob import ServingJob
+from convoy_crds.servingjob_scaling import DEFAULT_HOLD_SECONDS
 from convoy_crds.terms import ENGINE_ACTIVATOR, LABEL_ROLE, ROLE_ACTIVATOR
 
 ROLE = ROLE_ACTIVATOR
@@ -38,7 +40,7 @@ COUNT = 2
 """Number of activators of a job. One suffices; with two, the loss of a node loses only half of the requests.
 """
 DRAIN_SECONDS = 600
-"""Minimum seconds for which an activator that is being deleted may pass on the requests that it has."""
+"""Default of the minimum seconds for which an activator that is being deleted may pass on its requests."""
 MAX_ADDRESSES = 64
 """Maximum number of replicas of which the activators learn."""
 SWITCH_SECONDS = 1.0
@@ -70,9 +72,12 @@ def revision(observed: Observed, target: RevisionSpec) -> Revision | None:
     engine = observed.engines.get(ENGINE_ACTIVATOR)
     if engine is None:
         return None
+    hold = hold_seconds(observed.job)
     role = RoleRevision(
         name=ROLE,
         engine=ENGINE_ACTIVATOR,
+        # The Engine has the same default.
+        params={"hold_seconds": hold} if hold != DEFAULT_HOLD_SECONDS else {},
         image=engine.spec.image,
         command=list(engine.spec.command),
         template=_template(observed.job),
@@ -81,10 +86,21 @@ def revision(observed: Observed, target: RevisionSpec) -> Revision | None:
         roles=[role],
         serving_role=ROLE,
         port=target.port,
-        drain_seconds=max(target.drain_seconds, DRAIN_SECONDS),
+        drain_seconds=max(target.drain_seconds, drain_seconds(observed.job)),
         token_secret=target.token_secret,
     )
     return Revision(digest(spec), 0, spec)
+
+
+def hold_seconds(job: ServingJob) -> int:
+    """Return the longest time in seconds for which the job's activators hold a request."""
+    role = job.spec.role(job.spec.serving_role)
+    return role.scaling.hold_seconds if role and role.scaling else DEFAULT_HOLD_SECONDS
+
+
+def drain_seconds(job: ServingJob) -> int:
+    """Return the minimum seconds for which an activator that is being deleted may pass on its requests."""
+    return max(DRAIN_SECONDS, hold_seconds(job))
 
 
 def is_own(revision: Revision) -> bool:

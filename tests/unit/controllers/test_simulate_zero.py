@@ -39,13 +39,19 @@ Traffic = tuple[float, float, float]
 
 
 def scenario(
-    traffic: list[Traffic], until: float, *events: dict[str, Any], seed: int = 0, load: float = 5
+    traffic: list[Traffic],
+    until: float,
+    *events: dict[str, Any],
+    seed: int = 0,
+    load: float = 5,
+    scaling: dict[str, Any] | None = None,
 ) -> Scenario:
-    """Return a scenario with a job that scales to zero."""
+    """Return a scenario with a job that scales to zero. `scaling` replaces fields of `SCALING`."""
+    roles = [{**ROLES[0], "scaling": {**SCALING, **(scaling or {})}}]
     job = {
         "kind": "ServingJob",
         "metadata": {"name": "llm"},
-        "spec": {"roles": ROLES, "recovery": {"hangSeconds": 20}},
+        "spec": {"roles": roles, "recovery": {"hangSeconds": 20}},
     }
     return Scenario.model_validate(
         {
@@ -81,6 +87,13 @@ def test_requests_that_come_on_the_way_to_zero_are_not_lost() -> None:
     rare: list[Traffic] = [(at, at + 0.5, 2.0) for at in range(40, 300, 38)]
     result = play(scenario(rare, 330, seed=3))
     assert result.log.total > 3 and result.log.outcomes == {Outcome.OK: result.log.total}, result.log
+
+
+@pytest.mark.parametrize(("hold", "outcome"), [(60, Outcome.SHED), (200, Outcome.OK)])
+def test_requests_wait_for_a_slow_replica_as_long_as_the_spec_says(hold: int, outcome: Outcome) -> None:
+    scaling = {"holdSeconds": hold, "cooldownSeconds": 150}
+    result = play(scenario([(310, 311, 2)], 430, load=100, scaling=scaling))
+    assert result.log.total and result.log.outcomes == {outcome: result.log.total}, result.log
 
 
 def test_a_flood_at_zero_is_shed_beyond_the_bound() -> None:

@@ -10,8 +10,6 @@ from convoy_controllers.simulate.serving.requests import Cause, Outcome, Request
 
 MAX_REQUESTS = 128
 """Number of requests that an activator has at most. It sheds the others."""
-HOLD_SECONDS = 60.0
-"""Seconds after which a request that waits is shed."""
 RETRY_SECONDS = 1.0
 """Seconds until another attempt after no replica has accepted a request."""
 
@@ -20,6 +18,8 @@ RETRY_SECONDS = 1.0
 class Activator(Replica):
     """A pod that holds requests and passes them on. Its requests in `running` are those at a replica."""
 
+    hold_seconds: float = 60.0
+    """Seconds after which a request that waits is shed."""
     choose: Callable[[], Replica | None] = lambda: None
     """Function that returns the replica for the next request; None if the activator knows none."""
     on_first: Callable[[], None] = lambda: None
@@ -37,7 +37,7 @@ class Activator(Replica):
         else:
             first = not self.waiting
             self.waiting.append(request)
-            self.kernel.after(HOLD_SECONDS, lambda: self._late(request))
+            self.kernel.after(self.hold_seconds, lambda: self._late(request))
             self.release()
             if first and self.waiting:
                 self.on_first()

@@ -162,10 +162,15 @@ class ServingJobs:
         """Return the program of a container, according to the revision of its pod."""
         job, stored = self._jobs.get(worker.job_uid), self._cluster.api.jobs.get(worker.job)
         pod = self._cluster.api.pods.get(worker.pod)
-        if pod is not None and pod.labels.get(LABEL_ROLE) == ROLE_ACTIVATOR:
-            return RevisionFacts(ServingProgram(load_seconds=0.5), False, float(activation.DRAIN_SECONDS))
         if job is None or stored is None or pod is None or not isinstance(stored.job, ServingJob):
             return None
+        if pod.labels.get(LABEL_ROLE) == ROLE_ACTIVATOR:
+            return RevisionFacts(
+                ServingProgram(load_seconds=0.5),
+                False,
+                float(activation.drain_seconds(stored.job)),
+                float(activation.hold_seconds(stored.job)),
+            )
         for one in self._revisions(stored.job):
             job.numbers.setdefault(one.name, one.number)
             if one.name == pod.labels.get(LABEL_REVISION):

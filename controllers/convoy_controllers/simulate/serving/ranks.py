@@ -38,6 +38,8 @@ class RevisionFacts:
     broken: bool
     """True if the revision does not work."""
     drain_seconds: float
+    hold_seconds: float = 0.0
+    """Longest time for which an activator holds a request."""
 
 
 class ServingRanks:
@@ -111,6 +113,7 @@ class ServingRanks:
             drain_seconds=revision.drain_seconds,
         )
         if isinstance(found, Activator):
+            found.hold_seconds = revision.hold_seconds
             found.choose = lambda: self._first_known(worker)
             found.on_first = lambda: self.held(worker.uid)
         self._forming[key] = found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -204,12 +205,15 @@ def test_a_roll_of_the_model_leaves_activators_alone() -> None:
     assert it.condition["Progressing"] == ("True", "RolloutComplete")
 
 
-@pytest.mark.parametrize("change", ["image", "port"])
+@pytest.mark.parametrize("change", ["image", "port", "hold"])
 def test_a_change_of_activators_rolls_them_one_at_a_time(change: str) -> None:
     it = at_zero()
     before = {one.uid for one in pods(it, "activator")}
     if change == "image":
         it.engines["activator"] = make_engine("activator", image="convoy/serving:next")
+    elif change == "hold":
+        role = it.job.spec.roles[0].to_dict()
+        it.edit(roles=[{**role, "scaling": {**role["scaling"], "holdSeconds": 900}}])
     else:
         it.edit(service={"port": 9000})
     least = 2
@@ -219,6 +223,21 @@ def test_a_change_of_activators_rolls_them_one_at_a_time(change: str) -> None:
         it.wait(1)
     assert least == 2 and not before & {one.uid for one in pods(it, "activator")}
     assert len(pods(it, "activator")) == 2 and it.front == ACTIVATORS
+
+
+@pytest.mark.parametrize(("given", "params", "grace"), [(60, {}, 613), (900, {"hold_seconds": 900}, 913)])
+def test_the_spec_bounds_the_time_for_which_requests_wait(
+    given: int, params: dict[str, int], grace: int
+) -> None:
+    """A pod of an activator has the time to pass on what it holds."""
+    it = at_zero()
+    role = it.job.spec.roles[0].to_dict()
+    it.edit(roles=[{**role, "scaling": {**role["scaling"], "holdSeconds": given}}]).settle().run(20)
+    for pod in pods(it, "activator"):
+        spec = it.manifests[pod.name]["spec"]
+        variables = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+        assert json.loads(variables["CONVOY_PARAMS"]) == params
+        assert spec["terminationGracePeriodSeconds"] == grace
 
 
 def test_a_broken_revision_does_not_keep_activators_from_being_repaired() -> None:

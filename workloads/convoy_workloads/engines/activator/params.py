@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Params(BaseModel):
-    """The bounds of one activator. A ServingJob has two activators with the default values."""
+    """The bounds of one activator. Those of a ServingJob have the defaults, and its `holdSeconds`."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
