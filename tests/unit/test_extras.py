@@ -19,15 +19,17 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 OWN = canonicalize_name(PROJECT["name"])
 ALONE = """
 import importlib, sys
-program, absent = sys.argv[1], set(sys.argv[2:])
+programs, absent = sys.argv[1].split(","), set(sys.argv[2:])
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
-importlib.import_module(program)
+for program in programs:
+    importlib.import_module(program)
 """
-"""Source code of a program that imports the module `program` while the modules `absent` cannot be imported.
+"""Source code of a program that imports the modules `programs` while the modules `absent` cannot be
+imported.
 """
 
 
@@ -53,32 +55,42 @@ def closure(requirement: str, environment: str = "") -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
+def installed() -> dict[str, frozenset[str]]:
+    """Return the distributions of each importable name."""
+    return {
+        name: frozenset(map(canonicalize_name, distributions))
+        for name, distributions in packages_distributions().items()
+    }
+
+
 @pytest.mark.parametrize(
-    ("module", "extra"),
+    ("modules", "extra"),
     [
-        ("convoy_operator.__main__", "operator"),
-        ("convoy_operator.dashboard.server", "dashboard"),
-        ("convoy_agents.__main__", "agents"),
-        ("convoy.cli.__main__", "cli"),
-        ("convoy.client", "client"),
-        ("convoy_workloads.engines.lm.engine", "serving"),
-        ("convoy_workloads.engines.sklearn.engine", "sklearn"),
-        ("convoy_workloads.engines.experiment_analysis.engine", "tools"),
-        ("convoy_workloads.engines.experiment_simulation.engine", "tools"),
-        ("convoy_workloads.engines.spotlight.engine", "ray"),
+        (["convoy_operator.__main__"], "operator"),
+        (["convoy_operator.dashboard.server"], "dashboard"),
+        (["convoy_agents.__main__"], "agents"),
+        (["convoy.cli.__main__"], "cli"),
+        (["convoy.client"], "client"),
+        (["convoy_workloads.engines.lm.engine"], "serving"),
+        (["convoy_workloads.engines.sklearn.engine"], "sklearn"),
+        (
+            [
+                "convoy_workloads.engines.experiment_analysis.engine",
+                "convoy_workloads.engines.experiment_simulation.engine",
+            ],
+            "tools",
+        ),
+        (["convoy_workloads.engines.spotlight.engine"], "ray"),
     ],
 )
-def test_a_program_starts_with_the_packages_of_its_extra(module: str, extra: str) -> None:
+def test_programs_start_with_the_packages_of_their_extra(modules: list[str], extra: str) -> None:
     requirements = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
     there = frozenset({OWN}).union(*(closure(one) for one in requirements))
-    absent = [
-        name
-        for name, distributions in packages_distributions().items()
-        if not there & {canonicalize_name(one) for one in distributions}
-    ]
+    absent = [name for name, distributions in installed().items() if not there & distributions]
     assert {"pytest", "mypy"} <= set(absent)
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, module, *absent],
+        [sys.executable, "-c", ALONE, ",".join(modules), *absent],
         capture_output=True,
         text=True,
         timeout=60,

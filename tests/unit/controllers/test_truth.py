@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.faults import Faults
@@ -109,8 +110,8 @@ def wrong(books: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float
     }
 
 
-@pytest.mark.timeout(180)
-@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
+@pytest.mark.timeout(cases(180))
+@settings(max_examples=cases(15), phases=[Phase.explicit, Phase.generate])
 @given(
     seed=st.integers(0, 2**16),
     step=st.sampled_from([0.05, 0.1, 0.2]),

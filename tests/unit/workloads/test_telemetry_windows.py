@@ -114,6 +114,6 @@ def test_windows_are_aligned_do_not_overlap_and_lose_nothing(walls: list[float],
 
 @given(st.floats(0.002, 20.0))
 def test_a_steady_run_is_reported_about_once_a_second(wall: float) -> None:
-    found = windows_of([wall] * 8192)
+    found = windows_of([wall] * 2048)
     assert found[-1]["wall"] >= min(1.0, wall * MAX_STEPS) - 1e-6
     assert found[-1]["wall"] <= max(wall, SHRINK) + 1e-6

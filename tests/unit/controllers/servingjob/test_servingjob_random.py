@@ -5,9 +5,11 @@ In every life the plan keeps its budget, and it converges once the faults stop a
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.cases import cases
 from tests.unit.controllers.servingjob.servers import NODES, Servers, make_store, make_trained
 
 from convoy_controllers.servingjob.rollout import budget
@@ -249,9 +251,9 @@ class ServingLife(RuleBasedStateMachine):
         assert made.status is None and not made.creations and not made.deletions and not made.commands
 
 
-TestServingLife = ServingLife.TestCase
+TestServingLife = pytest.mark.timeout(cases(180))(ServingLife.TestCase)
 TestServingLife.settings = settings(
-    max_examples=40,
+    max_examples=cases(15),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
