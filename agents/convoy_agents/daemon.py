@@ -305,7 +305,7 @@ class Agent:
                     log.info("node cleared", left=left)
                 await self._health.stop()
         except TimeoutError:
-            log.warning("exit before all components were closed")
+            log.warning("exit before all components were closed", waited_seconds=LEAVE_SECONDS)
 
     async def _remove_stale_folders(self, volumes: Volumes) -> None:
         while True:

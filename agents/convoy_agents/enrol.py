@@ -20,6 +20,7 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.channels import Identity, dial
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_crds import terms
+from convoy_crds.shown import error_line
 
 CALL_SECONDS = 10.0
 RENEW_AT = 2 / 3
@@ -133,7 +134,7 @@ def describe(error: BaseException) -> str:
     """
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
-    return f"{type(error).__name__}: {error}"
+    return error_line(error)
 
 
 def _check(reply: hub_pb2.EnrolReply, key: ec.EllipticCurvePrivateKey, node: str) -> None:

@@ -100,7 +100,7 @@ async def train(
             if found:
                 raise Failed(found)
     except errors.NotFound:
-        raise Failed("somebody else deleted the job") from None
+        raise Failed("another client deleted the job") from None
     except TimeoutError:
         what = describe(job) if job else "a job left by an earlier test is not deleted yet"
         raise Failed(f"the job did not end within {seconds - CLEANUP_SECONDS:g} s; {what}") from None

@@ -20,6 +20,7 @@ import orjson
 from kubernetes.aio.client import ApiClient
 
 from convoy_controllers.resources import EVENTS, PODS, Resource
+from convoy_crds.shown import error_line
 from convoy_crds.terms import FIELD_MANAGER, OPERATOR
 from convoy_operator import errors
 from convoy_operator.decoding import loads
@@ -141,7 +142,7 @@ class KubernetesGateway:
                     yield event["type"], event["object"]
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as fault:
             self._count("watch", resource, 0)
-            raise errors.Unavailable(0, f"watch of {resource.plural}: {fault!r}") from fault
+            raise errors.Unavailable(0, f"watch of {resource.plural}: {error_line(fault)}") from fault
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
         """See `ApiGateway.create`."""
@@ -289,7 +290,7 @@ class KubernetesGateway:
                 return answer
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as fault:
             code = 0
-            raise errors.Unavailable(0, f"{verb} {path}: {fault!r}") from fault
+            raise errors.Unavailable(0, f"{verb} {path}: {error_line(fault)}") from fault
         finally:
             self._count(verb, resource, code)
             self._metrics.api_seconds.labels(verb).observe(time.monotonic() - began)

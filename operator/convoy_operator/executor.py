@@ -269,7 +269,7 @@ class Executor:
             log.info("object created", kind=resource.kind, name=child.name)
         if parent.status and not child.version:
             raise errors.Conflict(
-                409, f"{resource.kind} {child.name} got a status from somebody else meanwhile"
+                409, f"{resource.kind} {child.name} got a status from another client meanwhile"
             )
         if patch := merge_patch(parent.status, child.status):
             version = child.version or str(parent.version)

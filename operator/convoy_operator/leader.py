@@ -25,6 +25,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock as StockLeaseLock
 
+from convoy_crds.shown import error_line
 from convoy_operator.limits import backoff
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,7 @@ class LeaseLock(StockLeaseLock):
                 found: tuple[bool, Any] = await super().get(name, namespace)
                 return found
         except (TimeoutError, aiohttp.ClientError, OSError) as fault:
-            return False, ApiException(status=0, reason=repr(fault))
+            return False, ApiException(status=0, reason=error_line(fault))
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
         """Create the Lease and return True if that succeeds. The inherited method cannot be used, because
@@ -78,7 +79,7 @@ class LeaseLock(StockLeaseLock):
             async with asyncio.timeout(self._call_seconds):
                 await self.api_instance.create_namespaced_lease(namespace, body)
         except (ApiException, TimeoutError, aiohttp.ClientError, OSError) as fault:
-            log.warning("creating the Lease failed, will retry", error=repr(fault)[:500])
+            log.warning("creating the Lease failed, will retry", error=error_line(fault)[:500])
             return False
         return True
 

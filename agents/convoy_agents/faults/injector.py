@@ -93,7 +93,8 @@ class FaultInjector:
     def handle(self, message: hub_pb2.HubMessage) -> None:
         """Handle an order of the hub: to inject a fault or to undo one."""
         if len(self._orders) >= MAX_ORDERS:
-            log.warning("too many orders for faults, this one is dropped")
+            kind = message.WhichOneof("body")
+            log.warning("too many orders for faults, this one is dropped", kind=kind, limit=MAX_ORDERS)
             return
         if message.WhichOneof("body") == "inject_fault":
             self._spawn(self._inject(from_wire(message.inject_fault)))

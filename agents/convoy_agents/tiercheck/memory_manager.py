@@ -113,7 +113,10 @@ class MemoryManager:
                 size = self._released_by(one)
                 if size and await one.release(f"a job that has tiers in its spec ({job_uid})"):
                     log.warning(
-                        "checkpoints by default gave way", job_uid=one.job_uid, released=size, to=job_uid
+                        "checkpoints that a job has by default released for another job",
+                        job_uid=one.job_uid,
+                        released_bytes=size,
+                        other_job_uid=job_uid,
                     )
                     free += size
             return free >= missing

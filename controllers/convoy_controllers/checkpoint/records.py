@@ -186,7 +186,7 @@ def parse_manifest(text: bytes) -> Manifest:
             extends=None if extends is None else str(extends),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise MalformedError(f"manifest: {type(error).__name__}: {error}") from error
+        raise MalformedError(f"manifest: {_flaw(error)}") from error
     if not chunks or not all(0 < chunk.length <= 2 * MAX_CHUNK for chunk in chunks):
         raise MalformedError(f"manifest: no chunks, or one that is not 1 to {2 * MAX_CHUNK} bytes long")
     if found.text != text:
@@ -210,7 +210,7 @@ def parse_record(text: bytes) -> Record:
             remote=bool(data["remote"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MalformedError(f"record: {type(error).__name__}: {error}") from error
+        raise MalformedError(f"record: {_flaw(error)}") from error
 
 
 def parse_branch(text: bytes) -> Branch:
@@ -224,7 +224,14 @@ def parse_branch(text: bytes) -> Branch:
             tuple((_count(number), _generation(parent)) for number, parent in data["history"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise MalformedError(f"branch: {type(error).__name__}: {error}") from error
+        raise MalformedError(f"branch: {_flaw(error)}") from error
+
+
+def _flaw(error: Exception) -> str:
+    """Return the flaw of a text that could not be parsed."""
+    if isinstance(error, KeyError):
+        return f"the field {error.args[0]} is missing"
+    return f"a field has a wrong type or value ({error})"
 
 
 def seal(text: bytes) -> bytes:

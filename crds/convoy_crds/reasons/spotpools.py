@@ -29,7 +29,7 @@ class SpotPoolReasons:
     PRICE_KNOWN = Reason("PriceKnown", "a spot node costs {price:g} per hour{remark}")
     PRICE_UNDATED = Reason(
         "PriceUndated",
-        "{path} {fault}, so nobody knows how old the spot price is. The on-demand price {price:g} counts; "
+        "{path} {fault}, so the age of the spot price is unknown. The on-demand price {price:g} counts; "
         "set it to the time at which the price was read",
         warning=True,
     )

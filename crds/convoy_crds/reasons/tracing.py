@@ -8,7 +8,9 @@ from convoy_crds.reasons.reason import Reason
 class TraceReasons:
     """Reasons about the traces that a TrainingJob records."""
 
-    TRACE_ARMED = Reason("TraceArmed", "the next straggler is recorded; {count} of at most {most} have been")
+    TRACE_ARMED = Reason(
+        "TraceArmed", "the next straggler is recorded; {count} recordings of at most {most} exist"
+    )
     TRACE_WAITING = Reason("TraceWaiting", "recording {recording} waits for {what}")
     TRACE_RECORDING = Reason(
         "TraceRecording", "recording {recording}: {done} of {wanted} ranks have stored steps {steps}"

@@ -17,6 +17,7 @@ from convoy_controllers.resources import (
     TOKEN_REVIEWS,
     Resource,
 )
+from convoy_crds.shown import error_line
 from convoy_crds.terms import DEFAULT_POLICY
 from convoy_operator import errors
 from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, Request, _error
@@ -84,7 +85,7 @@ class DashboardGateway(KubernetesGateway):
                     yield decoder.decode(piece)
                 yield decoder.decode(b"", final=True)
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
-            raise errors.Unavailable(0, f"cannot read the log of pod {pod}: {fault!r}") from fault
+            raise errors.Unavailable(0, f"cannot read the log of pod {pod}: {error_line(fault)}") from fault
 
     async def review_token(self, token: str) -> Object:
         """Request a TokenReview of the token and return its `status`."""

@@ -17,6 +17,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_agents.wire.callers import Caller, caller
 from convoy_controllers.liveness.timings import HOLD_SECONDS
+from convoy_crds.shown import error_line
 from convoy_operator.hub.agent_record import MAX_PODS
 from convoy_operator.hub.assembly import Hub
 from convoy_operator.hub.streams import Stream
@@ -189,7 +190,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             if not done:
                 log.info("agent's certificate expired, its stream ends", node=stream.node)
         except (grpc.RpcError, TimeoutError) as fault:
-            log.info("agent's stream failed, the agent will dial again", node=stream.node, error=repr(fault))
+            log.info(
+                "agent's stream failed, the agent will dial again", node=stream.node, error=error_line(fault)
+            )
         finally:
             for task in ends:
                 task.cancel()

@@ -132,7 +132,7 @@ def test_stop_asks_and_patches(convoy: Run) -> None:
     ("found", "why"),
     [
         (experiment(**ENDED), "has ended (Succeeded): there is nothing to stop"),
-        (experiment({"stop": True}, **RUNNING), "was stopped before: Running"),
+        (experiment({"stop": True}, **RUNNING), "has already been stopped: Running"),
     ],
 )
 def test_stop_is_refused(convoy: Run, found: Experiment, why: str) -> None:
@@ -182,8 +182,12 @@ def test_an_experiment_is_suspended_and_resumed(
         (experiment(**RUNNING), "resume", "is not suspended"),
         (experiment(**ENDED), "suspend", "has ended (Succeeded): there is nothing to suspend"),
         (experiment({"suspend": True}, **ENDED), "resume", "there is nothing to resume"),
-        (experiment({"stop": True}, **RUNNING), "suspend", "was stopped before: Running"),
-        (experiment({"stop": True, "suspend": True}), "resume", "was stopped before: not reconciled yet"),
+        (experiment({"stop": True}, **RUNNING), "suspend", "has already been stopped: Running"),
+        (
+            experiment({"stop": True, "suspend": True}),
+            "resume",
+            "has already been stopped: not reconciled yet",
+        ),
         (experiment(**RUNNING), "restart", "convoy experiment rerun trial --as OTHER"),
     ],
 )

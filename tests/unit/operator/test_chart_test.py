@@ -139,7 +139,7 @@ def test_a_job_deleted_by_others_is_a_failure(virtual: Callable[..., Any]) -> No
     cluster.fail = lambda verb, plural, name: (
         errors.NotFound(404, "gone") if verb == "get" and cluster.count("create") else None
     )
-    with pytest.raises(Failed, match="somebody else deleted the job"):
+    with pytest.raises(Failed, match="another client deleted the job"):
         virtual(train(cluster, BODY, 300, lambda line: None))
 
 

@@ -73,5 +73,5 @@ class Experiments(Awaited[Experiment]):
             )
         if found.spec.stop:
             phase = found.status.phase or "not reconciled yet"
-            raise Refused(f"experiment/{name} was stopped before: {phase}; {again}")
+            raise Refused(f"experiment/{name} has already been stopped: {phase}; {again}")
         return found

@@ -17,6 +17,7 @@ from convoy.client.errors import ApiError, ConvoyError, Forbidden, Unreachable
 from convoy.client.log_position import LogPosition, split_timestamp
 from convoy.client.pod_logs import Notify, PodLog
 from convoy.client.watch import BUSY
+from convoy_crds.shown import error_line
 from convoy_crds.summaries import shorten_list
 
 SCAN_SECONDS = 3.0
@@ -204,7 +205,7 @@ class LogFollower:
         except ConvoyError as found:
             error = found
         except Exception as found:
-            error = ConvoyError(f"the log of {log.name} cannot be read: {found!r}")
+            error = ConvoyError(f"the log of {log.name} cannot be read: {error_line(found)}")
         self._put(log.uid, error)
 
     def _put(self, uid: str, found: str | ConvoyError | None) -> bool:

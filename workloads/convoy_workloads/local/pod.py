@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from convoy_crds.layout import Slot
+from convoy_crds.shown import error_line
 from convoy_workloads.launcher import system
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
@@ -152,7 +153,7 @@ class Pod:
                         self._ranks[rank] = writer
                     self._on_message(self, rank, message)
         except (OSError, FrameError, KeyError, ValueError) as error:
-            print(f"convoy: a connection of pod {self.slot.pod} broke: {error!r}", file=sys.stderr)
+            print(f"convoy: a connection of pod {self.slot.pod} broke: {error_line(error)}", file=sys.stderr)
         finally:
             self._writers.discard(writer)
             writer.close()

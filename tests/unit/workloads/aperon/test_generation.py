@@ -141,7 +141,7 @@ def test_a_damaged_or_foreign_generation_is_an_error_and_leaves_no_index(
 
 def test_a_truncated_shard_and_other_settings_are_errors(built: Path, tmp_path: Path) -> None:
     delivered = deliver(tensors_of(built), tmp_path / "model")
-    with pytest.raises(ModelError, match=r"params.index.metric: 'ip', but the index of spec.model has 'l2'"):
+    with pytest.raises(ModelError, match=r'params.index.metric: "ip", but the index of spec.model has "l2"'):
         opened(params(tmp_path / "state", index={"metric": "ip"}), delivered)
     (file,) = (delivered / "shards" / "0").iterdir()
     file.write_bytes(file.read_bytes()[:-5000])

@@ -40,7 +40,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["a"], ["abc"], None, "vectors: "),
         (["a"], [[[1, 2, 3]]], None, "vectors: 3 dimensions"),
         (["a", "b"], [[1, 2, 3]], None, "vectors: 1 vectors for 2 ids"),
-        (["a", "b", "a"], [[1, 2, 3]] * 3, None, "ids[2]: 'a' is also ids[0]: send each id once"),
+        (["a", "b", "a"], [[1, 2, 3]] * 3, None, 'ids[2]: "a" is also ids[0]: send each id once'),
         ([], [], None, "ids: no ids"),
         ("a", [[1, 2, 3]], None, "ids: not a list of ids"),
         ([7], [[1, 2, 3]], None, "ids[0]: 7 is no string"),
@@ -50,7 +50,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["a"], [[1, 2, 3]], [{"wrd": "x"}], "records[0].wrd: the index has no field 'wrd'"),
         (["a"], [[1, 2, 3]], [{"word": 3}], "records[0].word: 3 is no keyword"),
         (["a"], [[1, 2, 3]], [{}, {}], "records: not a list of 1 records"),
-        (["a"], [[1, 2, 3]], ["x"], "records[0]: str is no map of fields"),
+        (["a"], [[1, 2, 3]], ["x"], 'records[0]: "x" is no object with fields'),
     ],
 )
 def test_wrong_records_are_refused(
@@ -127,13 +127,13 @@ def test_deletes_need_ids_or_a_filter(index: VectorIndex) -> None:
     ("kind", "values", "error"),
     [
         (IndexSettings, {"dimension": 0}, "dimension: 0 is no whole number from 1 to 16384"),
-        (IndexSettings, {"dimension": 2, "metric": "l1"}, "metric: 'l1' is not one of: l2, ip, cosine"),
+        (IndexSettings, {"dimension": 2, "metric": "l1"}, 'metric: "l1" is not one of: l2, ip, cosine'),
         (IndexSettings, {"dimension": 2, "dims": 6}, "dims: 6 is no multiple of 4"),
         (IndexSettings, {"dimension": 2, "fields": {"$x": "float"}}, "fields.$x: the name does not match"),
-        (IndexSettings, {"dimension": 2, "fields": {"x": "date"}}, "fields.x: 'date' is not one of"),
+        (IndexSettings, {"dimension": 2, "fields": {"x": "date"}}, 'fields.x: "date" is not one of'),
         (SearchSettings, {"nprobe": 0}, "nprobe: 0"),
-        (SearchSettings, {"candidates": True}, "candidates: True"),
-        (Options, {"fsync": "sometimes"}, "fsync: 'sometimes'"),
+        (SearchSettings, {"candidates": True}, "candidates: true"),
+        (Options, {"fsync": "sometimes"}, 'fsync: "sometimes"'),
         (Options, {"most_deleted": 0}, "most_deleted: 0"),
     ],
 )

@@ -239,7 +239,7 @@ def test_an_index_is_opened_again_and_must_fit_the_parameters(tmp_path: Path) ->
             opened(given)
     for more, words in (
         ({"dimension": 7}, r"params.dimension: 7, but .* has 6"),
-        ({"index": {"metric": "ip"}}, "params.index.metric: 'ip'"),
+        ({"index": {"metric": "ip"}}, 'params.index.metric: "ip"'),
         ({"fields": {}}, "params.fields"),
         ({"id_type": "uint64"}, "params.id_type"),
     ):

@@ -104,11 +104,11 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the same id in other rows": (
         {"ids_txt": "".join(f"id {at % 50}\n" for at in range(60))},
-        r"rows 49 to 55 of the source: id 'id 0' is in earlier rows, too",
+        r'rows 49 to 55 of the source: id "id 0" is in earlier rows, too',
     ),
     "the same id in near rows": (
         {"ids_txt": "".join(f"id {at - at % 2}\n" for at in range(60))},
-        r"rows 0 to 6 of the source: ids\[1\]: 'id 0' is also ids\[0\]",
+        r'rows 0 to 6 of the source: ids\[1\]: "id 0" is also ids\[0\]',
     ),
     "empty id": ({"ids_txt": "\n" * 60}, r"ids\[0\]: 0 bytes"),
     "array of other ids": (
@@ -122,7 +122,7 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "metadata of another type": (
         {"metadata_jsonl": '{"year": "x"}\n' * 60},
-        r"rows 0 to 6 of the source: records\[0\].year: 'x' is no integer",
+        r'rows 0 to 6 of the source: records\[0\].year: "x" is no integer',
     ),
     "unknown field": (
         {"metadata_jsonl": '{"colour": 1}\n' * 60},

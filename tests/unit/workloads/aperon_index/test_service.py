@@ -50,8 +50,8 @@ async def test_a_service_becomes_an_index_with_the_same_bits(tmp_path: Path) -> 
                 assert np.array_equal(one.vector, other.vector) and one.record == other.record
         for more, words in (
             ({"dimension": 5}, "dimension: 5, but the service has 6"),
-            ({"index": {"metric": "l2"}}, "index.metric: 'l2', but the service has 'cosine': leave it out"),
-            ({"id_type": "uint64"}, "id_type: 'uint64'"),
+            ({"index": {"metric": "l2"}}, 'index.metric: "l2", but the service has "cosine": leave it out'),
+            ({"id_type": "uint64"}, 'id_type: "uint64"'),
             ({"fields": {}}, "fields: {}"),
         ):
             with pytest.raises(SourceError, match=words):

@@ -26,7 +26,7 @@ def generate(
     optimizer: Annotated[int, typer.Option(metavar="US", help="Microseconds of its update.")] = 50,
     parameter_bytes: Annotated[int, typer.Option(metavar="BYTES", help="Parameters of a layer.")] = 4 * 2**20,
     activation_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", help="What a layer passes on for a microbatch.")
+        int, typer.Option(metavar="BYTES", help="Activations that a layer passes on for a microbatch.")
     ] = 2**20,
     operations: Annotated[
         int, typer.Option(help="Floating-point operations of a layer's forward pass. 0 leaves them out.")

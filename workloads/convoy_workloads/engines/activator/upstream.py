@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import aiohttp
 from yarl import URL
 
+from convoy_crds.shown import error_line
 from convoy_workloads.serving.asgi import CLOSE, Send
 
 CONNECT_SECONDS = 2.0
@@ -99,7 +100,7 @@ class Response:
                 async with asyncio.timeout(self._silence_seconds):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise Broken(describe(error)) from error
+            raise Broken(error_line(error)) from error
         await send({"type": "http.response.body", "body": b""})
 
     def close(self) -> None:
@@ -121,9 +122,9 @@ async def attempt(client: aiohttp.ClientSession, address: str, call: Call) -> Re
             allow_redirects=False,
         )
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise NotAccepted(describe(error)) from error
+        raise NotAccepted(error_line(error)) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Broken(describe(error)) from error
+        raise Broken(error_line(error)) from error
     if found.status in BUSY and "retry-after" in found.headers:
         found.close()
         raise NotAccepted(f"status {found.status}")
@@ -151,8 +152,3 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Return the names of the headers that `Connection` declares to apply to this connection only."""
     values = (value for name, value in headers if name == b"connection")
     return frozenset(part.strip().lower() for value in values for part in value.split(b","))
-
-
-def describe(error: BaseException) -> str:
-    """Return an error as one line for logs and messages."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

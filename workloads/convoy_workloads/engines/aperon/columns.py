@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon.errors import InvalidInput, UnknownField
 from convoy_workloads.engines.aperon.settings import FieldType
 
@@ -38,8 +39,7 @@ def checked_value(name: str, value: Any, kind: FieldType) -> Value:
         return int(value)
     if kind == "float" and number:
         return float(value)
-    shown = repr(value) if len(repr(value)) < 80 else f"{repr(value)[:77]}..."
-    raise InvalidInput(name, f"{shown} is no {kind}")
+    raise InvalidInput(name, f"{shown(value)} is no {kind}")
 
 
 def checked_records(
@@ -53,7 +53,7 @@ def checked_records(
     found = []
     for at, record in enumerate(records):
         if record is not None and not isinstance(record, Mapping):
-            raise InvalidInput(f"{name}[{at}]", f"{type(record).__name__} is no map of fields")
+            raise InvalidInput(f"{name}[{at}]", f"{shown(record)} is no object with fields")
         own: Record = {}
         for field, value in (record or {}).items():
             path = f"{name}[{at}].{field}"

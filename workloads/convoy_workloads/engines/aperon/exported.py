@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from convoy_crds.shown import error_line
 from convoy_workloads.engines.aperon import operations
 from convoy_workloads.engines.aperon.errors import AperonError
 from convoy_workloads.engines.aperon.operations import Upsert
@@ -122,7 +123,7 @@ def read(source: Callable[[int], bytes]) -> Exported:
             )
         settings, records = IndexSettings(**head["settings"]), int(head["records"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ExportError(f"the export's settings cannot be read: {error!r}") from error
+        raise ExportError(f"the export's settings cannot be read: {error_line(error)}") from error
     return Exported(settings, records, _read_batches(reader, records))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon.columns import Column, Columns, checked_value, unknown_field
 from convoy_workloads.engines.aperon.errors import InvalidInput
 from convoy_workloads.engines.aperon.settings import FieldType
@@ -111,7 +112,7 @@ def _term(name: str, kind: FieldType, term: tuple[Any, Any], path: str, budget: 
     budget.spend(path, len(value) if isinstance(value, list) else 0)
     if operator == "$exists":
         if not isinstance(value, bool):
-            raise InvalidInput(path, f"{value!r} is no boolean")
+            raise InvalidInput(path, f"{shown(value)} is no boolean")
         return lambda columns, _: columns[name].present == value
     if operator in ("$in", "$nin"):
         if not isinstance(value, list):

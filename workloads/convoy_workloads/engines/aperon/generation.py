@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from convoy_crds.shown import error_line
 from convoy_workloads.engines.aperon.errors import CorruptFile
 from convoy_workloads.engines.aperon.log import log_files
 from convoy_workloads.engines.aperon.manifest import manifest_files, read_manifest
@@ -116,7 +117,9 @@ def _contents(path: Path, tensors: Tensors) -> dict[str, tuple[int, str]]:
             )
         found_files = {name: (int(one["bytes"]), str(one["sha256"])) for name, one in raw["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"the checkpoint in {path} is damaged: tensor {name}: {error!r}") from error
+        raise ModelError(
+            f"the checkpoint in {path} is damaged: tensor {name}: {error_line(error)}"
+        ) from error
     for one in found_files:
         if not _NAME.fullmatch(one):
             raise ModelError(f"the checkpoint in {path} is damaged: {one!r} is no file of an index")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon.errors import InvalidInput
 from convoy_workloads.engines.aperon.settings import IdType
 
@@ -31,7 +32,9 @@ def checked_ids(name: str, ids: Any, id_type: IdType) -> list[Id]:
         seen: dict[Id, int] = {}
         for at, one in enumerate(found):
             if one in seen:
-                raise InvalidInput(f"{name}[{at}]", f"{one!r} is also {name}[{seen[one]}]: send each id once")
+                raise InvalidInput(
+                    f"{name}[{at}]", f"{shown(one)} is also {name}[{seen[one]}]: send each id once"
+                )
             seen[one] = at
     return found
 
@@ -40,11 +43,11 @@ def _checked(name: str, one: Any, id_type: IdType) -> Id:
     if id_type == "uint64":
         if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= int(one) < 2**64:
             raise InvalidInput(
-                name, f"{one!r} is no whole number from 0 to 2^64 - 1, as ids of this index are"
+                name, f"{shown(one)} is no whole number from 0 to 2^64 - 1, as ids of this index are"
             )
         return int(one)
     if not isinstance(one, str):
-        raise InvalidInput(name, f"{one!r} is no string, as ids of this index are")
+        raise InvalidInput(name, f"{shown(one)} is no string, as ids of this index are")
     try:
         size = len(one.encode())
     except UnicodeEncodeError as error:

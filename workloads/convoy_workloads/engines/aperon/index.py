@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon import operations, spaces
 from convoy_workloads.engines.aperon.columns import Record, checked_records
 from convoy_workloads.engines.aperon.errors import (
@@ -303,7 +304,7 @@ class VectorIndex(Upkeep):
         """
         checked = spaces.checked_vectors("queries", queries, self.settings.dimension, self.settings.metric)
         if isinstance(results, bool) or not isinstance(results, int) or not 1 <= results <= MAX_RESULTS:
-            raise InvalidInput("results", f"{results!r} is no whole number from 1 to {MAX_RESULTS}")
+            raise InvalidInput("results", f"{shown(results)} is no whole number from 1 to {MAX_RESULTS}")
         chosen = None if where is None else parse_filter(where, self.settings.fields)
         request = SearchRequest(
             checked, results, settings or self.search_settings, chosen, exact, self.options.exact_rows

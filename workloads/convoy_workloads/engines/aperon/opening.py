@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from convoy_crds import terms
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon import generation
 from convoy_workloads.engines.aperon.errors import AperonError, InvalidInput
 from convoy_workloads.engines.aperon.index import VectorIndex
@@ -137,7 +138,8 @@ def _check(params: Params, found: IndexSettings, folder: Path) -> None:
     for name, (want, have) in wanted.items():
         if want != have:
             raise InvalidInput(
-                f"params.{name}", f"{want!r}, but the index {where} has {have!r}: change it, or {otherwise}"
+                f"params.{name}",
+                f"{shown(want)}, but the index {where} has {shown(have)}: change it, or {otherwise}",
             )
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon.errors import InvalidInput
 from convoy_workloads.kernels.hntl_arrays import TILE
 
@@ -127,9 +128,9 @@ class Options:
 
 def _integer(name: str, value: Any, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidInput(name, f"{value!r} is no whole number from {least} to {most}")
+        raise InvalidInput(name, f"{shown(value)} is no whole number from {least} to {most}")
 
 
 def _one_of(name: str, value: Any, allowed: Any) -> None:
     if value not in get_args(allowed):
-        raise InvalidInput(name, f"{value!r} is not one of: {', '.join(get_args(allowed))}")
+        raise InvalidInput(name, f"{shown(value)} is not one of: {', '.join(get_args(allowed))}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon.errors import InvalidInput, TargetNotReached
 from convoy_workloads.engines.aperon.index import Snapshot, VectorIndex
 from convoy_workloads.engines.aperon.recall import RecallEstimate, estimate, recalls
@@ -47,7 +48,7 @@ def tune(
     InvalidInput and NoSpace; the settings stay as they were.
     """
     if isinstance(target_recall, bool) or not 0 < target_recall <= 1:
-        raise InvalidInput("target_recall", f"{target_recall!r} is not above 0 and at most 1")
+        raise InvalidInput("target_recall", f"{shown(target_recall)} is not above 0 and at most 1")
     sample = np.asarray(queries, np.float32)[:MOST_QUERIES]
     if len(sample) < FEWEST_QUERIES:
         raise InvalidInput(

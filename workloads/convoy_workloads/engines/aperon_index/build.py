@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon import operations
 from convoy_workloads.engines.aperon.errors import InvalidInput, TargetNotReached
 from convoy_workloads.engines.aperon.index import VectorIndex
@@ -93,7 +94,7 @@ def _fill(index: VectorIndex, records: Records, segment_rows: int, progress: Pro
         in_memory += len(batch.ids)
         if len(index) != count:
             twice = _repeated(before, batch)
-            raise SourceError(f"{where} of the source: id {twice!r} is in earlier rows, too")
+            raise SourceError(f"{where} of the source: id {shown(twice)} is in earlier rows, too")
         if in_memory >= segment_rows:
             index.flush()
             in_memory = 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon import exported
 from convoy_workloads.engines.aperon.errors import AperonError
 from convoy_workloads.engines.aperon.operations import Upsert
@@ -92,6 +93,8 @@ def _settings(params: Params, found: IndexSettings) -> IndexSettings:
     theirs = {**found.as_json(), "index.metric": found.metric}
     for name, value in given.items():
         if value != theirs[name]:
-            raise SourceError(f"{name}: {value!r}, but the service has {theirs[name]!r}: leave it out")
+            raise SourceError(
+                f"{name}: {shown(value)}, but the service has {shown(theirs[name])}: leave it out"
+            )
     index = params.index
     return IndexSettings(found.dimension, found.metric, found.id_type, found.fields, index.grains, index.dims)

@@ -12,6 +12,7 @@ from typing import Any
 
 import convoy
 from convoy_crds.experiment_hash import plan_hash
+from convoy_crds.shown import error_line
 from convoy_workloads.engines.experiment_analysis.file_state import EXTRA, FileState, write_files
 from convoy_workloads.engines.experiment_analysis.params import Params
 from convoy_workloads.engines.no_model import NoModel
@@ -27,7 +28,7 @@ def main() -> None:
         try:
             result, files = compute(job.params)
         except (ValueError, KeyError, TypeError) as error:  # The result follows from the parameters alone.
-            raise ParamsError(f"the plan or its data are invalid: {error!r}") from error
+            raise ParamsError(f"the plan or its data are invalid: {error_line(error)}") from error
         keep(job, files)
         job.set_result(result)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from convoy_crds.shown import shown
 from convoy_workloads.serving.protocol import Decoder, ModelError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _ends(folder: Path, vocabulary: int) -> frozenset[int]:
         for one in ends:
             if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < vocabulary:
                 raise ModelError(
-                    f"{file}: eos_token_id: {one!r} is no token of the model, which has {vocabulary}"
+                    f"{file}: eos_token_id: {shown(one)} is no token of the model, which has {vocabulary}"
                 )
         return frozenset(ends)
     return frozenset()

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.gpt.model import GPT, VOCABULARY
 from convoy_workloads.engines.lm.params import Params
 from convoy_workloads.engines.lm.tensor_files import Tensors, copy_tensor, open_tensors
@@ -98,7 +99,9 @@ def _heads(path: Path, config: Mapping[str, object], params: Params, width: int)
             "quantize`, to that of the training"
         )
     if not isinstance(found, int) or found < 1 or width % found:
-        raise ModelError(f"the model has {found!r} attention heads, which do not divide its width of {width}")
+        raise ModelError(
+            f"the model has {shown(found)} attention heads, which do not divide its width of {width}"
+        )
     if params.heads not in (0, found):
         raise ModelError(f"params.heads: {params.heads} differs from the model's {found} attention heads")
     return found

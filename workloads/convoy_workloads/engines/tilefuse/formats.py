@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.tilefuse import awq, packed_int
 from convoy_workloads.engines.tilefuse.groups import Codes, FormatError
 
@@ -59,8 +60,8 @@ def read(config: object) -> tuple[Format, int]:
     if method == "compressed-tensors":
         return _packed_int(config)
     raise FormatError(
-        f"{FIELD}.quant_method: {method!r} is not supported. Use awq for 4 bits, compressed-tensors for 8 "
-        "bits, or the model without quantisation"
+        f"{FIELD}.quant_method: {shown(method)} is not supported. Use awq for 4 bits, compressed-tensors for "
+        "8 bits, or the model without quantisation"
     )
 
 
@@ -68,7 +69,7 @@ def _awq(config: Mapping[str, Any]) -> int:
     version = str(config.get("version", "gemm")).lower()
     if version != "gemm":
         raise FormatError(
-            f"{FIELD}.version: {version!r} has another order of the weights. Only 'gemm' is supported: "
+            f"{FIELD}.version: {shown(version)} has another order of the weights. Only 'gemm' is supported: "
             "export the model again with version='GEMM'"
         )
     _require(config.get("bits", 4), 4, "bits", "use the format compressed-tensors for 8 bits")
@@ -98,7 +99,7 @@ def _packed_int(config: Mapping[str, Any]) -> tuple[Format, int]:
     _require(weights.get("actorder"), None, f"{where}.actorder", "compress the model without actorder")
     symmetric = weights.get("symmetric", True)
     if not isinstance(symmetric, bool):
-        raise FormatError(f"{FIELD}.{where}.symmetric: {symmetric!r} must be a boolean")
+        raise FormatError(f"{FIELD}.{where}.symmetric: {shown(symmetric)} must be a boolean")
     form = FORMATS["w8a16"]
     if not symmetric:
         form = replace(form, codes=packed_int.codes_with_zeros)
@@ -110,13 +111,13 @@ def _packed_int(config: Mapping[str, Any]) -> tuple[Format, int]:
 
 def _require(found: object, expected: object, field: str, hint: str) -> None:
     if found != expected or type(found) is not type(expected):
-        raise FormatError(f"{FIELD}.{field}: {found!r} is not supported, only {expected!r}: {hint}")
+        raise FormatError(f"{FIELD}.{field}: {shown(found)} is not supported, only {shown(expected)}: {hint}")
 
 
 def _group_size(found: object, field: str) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or found < 32 or found % 32 or found > 65536:
         raise FormatError(
-            f"{FIELD}.{field}: {found!r} is not supported. It must be a multiple of 32: quantise the model "
-            "again, with groups of 128"
+            f"{FIELD}.{field}: {shown(found)} is not supported. It must be a multiple of 32: quantise the "
+            "model again, with groups of 128"
         )
     return found
