@@ -146,6 +146,8 @@ def ends(events: list[bytes], abort: bool = False) -> Handler:
 
 
 TEXT = b'{"choices":[{"text":"a"}]}'
+REDIRECTS = "the service redirects to /: use that address"
+NO_EVENTS = "the response is text/plain; use --no-stream"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +159,9 @@ TEXT = b'{"choices":[{"text":"a"}]}'
         (status(500), Kind.FAILED, "status 500", "why"),
         (status(404), Kind.FAILED, "status 404", "why"),
         (ends([TEXT, b'{"error":{"message":"m","code":"c"}}']), Kind.FAILED, "error event c", "m"),
+        (ends([TEXT, b"{"]), Kind.FAILED, "malformed stream", "an event has no valid JSON: {"),
+        (status(308, {"Location": "/"}), Kind.FAILED, "status 308", REDIRECTS),
+        (status(200), Kind.LOST, "the stream ended before [DONE]", NO_EVENTS),
         (ends([TEXT]), Kind.LOST, "the stream ended before [DONE]", ""),
         (ends([TEXT], abort=True), Kind.LOST, "the connection broke", None),
         (disconnect, Kind.LOST, "the connection ended before the response", None),

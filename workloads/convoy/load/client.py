@@ -7,12 +7,13 @@ import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
+from convoy.load.event_stream import DONE, MalformedStream, data_of, parse
 from convoy.load.outcome import Kind, Outcome, refused
 
 KEEP_ALIVE_SECONDS = 1.5
@@ -20,6 +21,8 @@ KEEP_ALIVE_SECONDS = 1.5
 ending accepts requests, so no request uses a connection that the replica is about to close.
 """
 JSON = {"Content-Type": "application/json"}
+UNKNOWN_TYPE = "application/octet-stream"
+"""Content type of a response that names none."""
 MESSAGE = 200
 """Maximum number of characters of an error that the report shows."""
 
@@ -180,7 +183,13 @@ class Load:
         )
 
     async def _exchange(self, session: aiohttp.ClientSession, body: bytes, at: float, due: float) -> Outcome:
-        async with session.post(self.target.address, data=body, headers=JSON) as response:
+        post = session.post(self.target.address, data=body, headers=JSON, allow_redirects=False)
+        async with post as response:
+            if 300 <= response.status < 400:
+                location = response.headers.get("Location")
+                # A followed redirect would be a second request, and often one without a body.
+                why = f"the service redirects to {location}: use that address"
+                return Outcome(at, Kind.FAILED, f"status {response.status}", why[:MESSAGE])
             if response.status != 200:
                 text = await response.text(errors="replace")
                 shed = refused(response.status, response.headers.get("Retry-After"))
@@ -195,32 +204,25 @@ class Load:
 async def _read_stream(response: aiohttp.ClientResponse, at: float, due: float) -> Outcome:
     """Read a stream to its end."""
     first, events = 0.0, 0
-    async for data in _events(response):
-        if data == b"[DONE]":
-            return Outcome(at, Kind.OK, first=first, total=time.perf_counter() - due, events=events)
-        event = json.loads(data)
-        if "error" in event:
-            error = event["error"]
-            cause = f"error event {error.get('code') or error.get('type')}"
-            return Outcome(at, Kind.FAILED, cause, str(error.get("message"))[:MESSAGE])
-        if any(_text(choice) for choice in event["choices"]):
-            events += 1
-            first = first or time.perf_counter() - due
-    return Outcome(at, Kind.LOST, "the stream ended before [DONE]")
+    try:
+        async for data in data_of(response.content.iter_any()):
+            if data == DONE:
+                return Outcome(at, Kind.OK, first=first, total=time.perf_counter() - due, events=events)
+            event = parse(data)
+            if event.error:
+                return Outcome(at, Kind.FAILED, f"error event {event.error}", event.message[:MESSAGE])
+            if event.text:
+                events += 1
+                first = first or time.perf_counter() - due
+    except MalformedStream as error:
+        return Outcome(at, Kind.FAILED, "malformed stream", str(error)[:MESSAGE])
+    return Outcome(at, Kind.LOST, "the stream ended before [DONE]", _no_events(response))
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the data of each server-sent event."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *whole, rest = (rest + chunk).split(b"\n\n")
-        for event in whole:
-            if event.startswith(b"data: "):
-                yield event[6:]
-
-
-def _text(choice: dict[str, Any]) -> str:
-    return str(choice.get("text") or (choice.get("delta") or {}).get("content") or "")
+def _no_events(response: aiohttp.ClientResponse) -> str:
+    """Return the content type of a response that is no stream of events; empty for a stream."""
+    kind = response.content_type
+    return "" if kind in ("text/event-stream", UNKNOWN_TYPE) else f"the response is {kind}; use --no-stream"
 
 
 def _message(text: str) -> str:
