@@ -15,7 +15,7 @@ from convoy_controllers.servingjob.rollout import Budget, Unit
 from convoy_controllers.workers import waiting
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
-from convoy_crds.servingjob import ServingRole
+from convoy_crds.servingjob import ServingJob, ServingRole
 from convoy_crds.servingjob_status import Traffic
 from convoy_crds.terms import ROLE_ACTIVATOR, ConditionType
 
@@ -66,7 +66,7 @@ def set_progressing(draft: Draft, seen: Rolling) -> None:
     holds: bool | None = True
     if not seen.active:
         reason = Reasons.ROLLOUT_COMPLETE
-        message = reason.format(revision=seen.revision)
+        message = reason.format(revision=seen.revision, pinned=_pinned(draft.observed.job))
     elif seen.paused:
         holds, reason = None, Reasons.ROLLOUT_PAUSED
         message = reason.format(**facts)
@@ -82,6 +82,17 @@ def set_progressing(draft: Draft, seen: Rolling) -> None:
         more = f": {seen.why}" if seen.why else ""
         message = reason.format(updated=seen.updated, desired=seen.desired, more=more, **facts)
     draft.condition(ConditionType.PROGRESSING, holds, reason, message)
+
+
+def _pinned(job: ServingJob) -> str:
+    """Return a note that changes of the spec have no effect now; empty if no revision is pinned."""
+    if not job.spec.rollout.revision:
+        return ""
+    name = job.metadata.name
+    return (
+        ", because spec.rollout.revision pins it: other changes of the spec take effect when that field is "
+        f"empty (convoy rollout unpin {name})"
+    )
 
 
 def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str) -> None:

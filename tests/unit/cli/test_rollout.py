@@ -43,7 +43,6 @@ OLD = {"currentRevision": "one"}
         (serving_job(conditions=[INVALID, condition()]), RolloutState.HALTED, "there is no Engine"),
         (serving_job(conditions=[NO_MODEL]), RolloutState.PROGRESSING, "no checkpoint in the store yet"),
         (serving_job(conditions=[DAMAGED]), RolloutState.HALTED, "the checkpoint is damaged"),
-        (serving_job(rollout={"revision": "two"}), RolloutState.COMPLETE, "convoy rollout unpin llm"),
     ],
 )
 def test_the_state_of_a_rollout_follows_the_status(job: ServingJob, state: RolloutState, words: str) -> None:

@@ -53,15 +53,7 @@ def state(job: ServingJob) -> tuple[RolloutState, str]:
     if progress.reason != Reasons.ROLLOUT_COMPLETE.name:
         return RolloutState.PROGRESSING, f"{full}: {progress.message}"
     over = RolloutState.COMPLETE if _is_complete(job) else RolloutState.PROGRESSING
-    return over, f"{full}: {progress.message}, and {status.ready} replicas are ready{_pin(job)}"
-
-
-def _pin(job: ServingJob) -> str:
-    """Return a note about a pinned revision; empty if none is pinned."""
-    name, pinned = job.metadata.name, job.spec.rollout.revision
-    return f"; spec.rollout.revision pins it, to follow the spec run: convoy rollout unpin {name}" * bool(
-        pinned
-    )
+    return over, f"{full}: {progress.message}, and {status.ready} replicas are ready"
 
 
 def _is_complete(job: ServingJob) -> bool:

@@ -77,6 +77,9 @@ def test_undo_returns_to_a_stored_revision_and_stays_there() -> None:
     servers.size(2).settle()
     assert servers.job.status.update_revision == first
     assert servers.job.status.revisions[0].name == first, "it has the highest number again"
+    assert "convoy rollout unpin llm" in servers.message("Progressing"), "size 2 has no effect"
+    servers.rollout(revision="").settle()
+    assert "unpin" not in servers.message("Progressing")
 
 
 def test_an_unknown_revision_is_named_and_changes_nothing() -> None:
