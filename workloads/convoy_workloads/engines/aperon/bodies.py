@@ -8,7 +8,7 @@ import re
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from convoy_workloads.engines.aperon import spaces
 from convoy_workloads.engines.aperon.columns import checked_records
@@ -19,7 +19,7 @@ from convoy_workloads.engines.aperon.ids import Id, checked_ids
 from convoy_workloads.engines.aperon.operations import Upsert
 from convoy_workloads.engines.aperon.settings import MAX_RESULTS, IndexSettings
 from convoy_workloads.kernels.hntl_arrays import Floats
-from convoy_workloads.serving.openai.requests import invalid
+from convoy_workloads.serving.openai.requests import parse_body
 
 _COLUMN = re.compile(r"(ids|vectors|metadata)\[(\d+)\]")
 _SINGULAR = {"ids": "id", "vectors": "vector", "metadata": "metadata"}
@@ -93,10 +93,7 @@ B = TypeVar("B", bound=_Body)
 
 def parse(kind: type[B], body: bytes) -> B:
     """Return a body. Raises RequestError."""
-    try:
-        return kind.model_validate_json(body or b"{}")
-    except ValidationError as error:
-        raise invalid(error) from error
+    return parse_body(kind, body or b"{}")
 
 
 def search(body: SearchBody, settings: IndexSettings, results: int, most: int) -> tuple[Floats, Query]:
