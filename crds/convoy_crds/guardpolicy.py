@@ -290,4 +290,5 @@ KIND = Kind(
         Column("Message", ".status.breaker.message", wide=True),
     ),
     editors=Editors.CLUSTER_ADMINS,
+    marks_nodes=True,
 )

@@ -100,6 +100,11 @@ class Kind(Generic[M]):
     the author may create such objects too.
     """
 
+    marks_nodes: bool = False
+    """True if Nodes get labels or taints because of objects of this kind. Such objects must be deleted before
+    Convoy is uninstalled, because only the operator removes the marks.
+    """
+
     group = GROUP
     version = VERSION
     api_version = API_VERSION

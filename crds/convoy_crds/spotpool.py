@@ -296,4 +296,5 @@ KIND = Kind(
         Column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
     ),
     editors=Editors.CLUSTER_ADMINS,
+    marks_nodes=True,
 )

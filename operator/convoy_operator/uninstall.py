@@ -35,6 +35,8 @@ JOB_KINDS = tuple(sorted((kind for kind in KINDS if kind.admitted), key=lambda k
 """Kinds whose objects have pods. Kinds that create other jobs come first, because they would create them
 again.
 """
+MARKING_KINDS = ",".join(kind.plural for kind in KINDS if kind.marks_nodes)
+"""Kinds because of whose objects nodes are marked, as `kubectl delete` takes them."""
 SETTLE_SECONDS, POLL_SECONDS = 15.0, 1.0
 _COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
@@ -71,9 +73,9 @@ def objection(
         ]
     if nodes:
         lines += [
-            "Only the operator removes its taints from nodes. Delete policies and pools first, and wait",
-            "until no node shows a HEALTH value or a convoy.dev taint:",
-            "  kubectl delete guardpolicies,spotpools --all",
+            "Only the operator removes its taints from nodes. Delete the objects that cause them first, and",
+            "wait until no node shows a HEALTH value or a convoy.dev taint:",
+            f"  kubectl delete {MARKING_KINDS} --all",
             f"  kubectl get nodes -o custom-columns={_COLUMNS}",
         ]
     if undo:
@@ -107,8 +109,8 @@ def marked(node: Object) -> bool:
 async def check(gateway: ApiGateway, undo: str) -> str | None:
     """Return the reason why Convoy may not be uninstalled now; None if it may.
 
-    After jobs, policies and pools are deleted, their pods, and the labels and taints on nodes, disappear by
-    themselves. The check waits up to SETTLE_SECONDS for that.
+    After the jobs, and the objects because of which nodes are marked, are deleted, their pods, and the labels
+    and taints on nodes, disappear by themselves. The check waits up to SETTLE_SECONDS for that.
     """
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 import pytest
 
-from convoy_controllers.resources import NODES, TRAINING_JOBS
+from convoy_controllers.nodemarks import controller as nodemarks
+from convoy_controllers.resources import NODE_HEALTHS, NODES, PODS, TRAINING_JOBS, resource_of
+from convoy_crds.kinds import KINDS
 from convoy_crds.terms import LABEL_NODE_HEALTH
 from convoy_operator import uninstall
 from convoy_operator.uninstall import check_twice, objection
 
 from .conftest import FakeApi
+
+PAGE = Path(__file__).parents[3] / "docs" / "install.md"
 
 
 def jobs(*names: str) -> dict[str, list[str]]:
@@ -43,10 +48,20 @@ def test_an_objection_names_a_few_objects_and_counts_all() -> None:
 def test_marked_nodes_must_be_released_first() -> None:
     words = objection({}, [], ["n1"]) or ""
     assert words.splitlines()[0].endswith("Still present: 1 marked node (n1).")
-    assert "kubectl delete guardpolicies,spotpools --all" in words and "trainingjobs" not in words
+    command = f"kubectl delete {uninstall.MARKING_KINDS} --all"
+    assert command in words and "trainingjobs" not in words
+    assert f"\n{command} " in PAGE.read_text(), "docs/install.md: name all kinds with marks_nodes=True"
     assert "1 TrainingJob (a/b), 1 worker pod (a/p) and 1 marked node (n1)." in (
         objection(jobs("a/b"), ["a/p"], ["n1"]) or ""
     )
+
+
+def test_kinds_that_mark_nodes_say_so() -> None:
+    causes = {watch.resource for watch in nodemarks.CONTROLLER.watches}
+    # The marks of a NodeHealth are removed with its GuardPolicy.
+    causes -= {NODES, PODS, NODE_HEALTHS}
+    declared = {resource_of(kind) for kind in KINDS if kind.marks_nodes}
+    assert causes == declared, "a kind that nodemarks watches needs marks_nodes=True in its KIND"
 
 
 def test_objects_are_checked_again_after_the_agents_had_time(
