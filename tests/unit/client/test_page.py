@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from convoy import client
 from convoy.client import Client
@@ -33,6 +33,19 @@ def test_the_table_of_methods_matches_the_client() -> None:
         assert found._kind.name == kind
         public = {word for word in dir(found) if not word.startswith("_")}
         assert set(re.findall(r"`(\w+)`", methods)) == public, name
+
+
+def test_type_checkers_know_the_collection_of_each_kind() -> None:
+    connection: Any = Nothing()
+    one = Client(api=Api(connection, "team"))
+    declared = get_type_hints(Client)
+    for kind in KINDS:
+        made = type(getattr(one, kind.attribute))
+        wanted = f"{kind.attribute}: {made.__name__}"
+        assert kind.attribute in declared, f"class Client needs the line {wanted}[{kind.name}]"
+        found = declared[kind.attribute]
+        assert (get_origin(found) or found) is made, wanted
+        assert get_args(found) in ((), (kind.model,)), wanted
 
 
 def test_the_page_names_every_error() -> None:
