@@ -115,6 +115,11 @@ def test_the_results_of_an_inference_are_bounded() -> None:
         infer.search_of(inference, IndexSettings(3), 10_000)
 
 
+def test_a_field_that_is_null_counts_as_absent() -> None:
+    found = bodies.parse(bodies.GetBody, b'{"ids": [1], "include_metadata": null, "include_vectors": null}')
+    assert (found.include_metadata, found.include_vectors) == (True, False)
+
+
 def test_deletes_need_ids_or_a_filter(index: VectorIndex) -> None:
     with pytest.raises(InvalidInput, match="give either ids or a filter"):
         index.delete()
