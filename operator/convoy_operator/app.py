@@ -26,7 +26,6 @@ from convoy_controllers.trainingjob.controller import managed
 from convoy_crds import (
     checkpointstore,
     engine,
-    experiment,
     guardpolicy,
     healthsweep,
     nodehealth,
@@ -346,9 +345,7 @@ class Operator:
         show_jobs(self.metrics, (raw.get("status") or {} for raw in counted))
         servers = [job.raw for job in self.cache.objects(servingjob.KIND)] if self.leads else []
         show_serving(self.metrics, (raw.get("status") or {} for raw in servers if serves(raw)))
-        trials = self.cache.objects(experiment.KIND) if self.leads else ()
-        self.metrics.experiments.show(one.status for one in trials)
-        self.metrics.spot.show(self.reader.all(spotpool.KIND) if self.leads else (), datetime.now(UTC))
+        self.metrics.kinds.show(self.cache.objects, self.reader, self.leads)
         engines = self.cache.objects(engine.KIND)
         show_engine_metrics(self.metrics, (one.raw for one in engines), counted)
         show_fleet(

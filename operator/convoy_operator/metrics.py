@@ -27,9 +27,8 @@ from convoy_crds.goodput import Cause
 from convoy_crds.nodehealth import State, Verdict
 from convoy_crds.trainingjob_status import Phase
 from convoy_operator.autoscaler_metrics import AutoscalerMetrics
-from convoy_operator.experiment_metrics import ExperimentMetrics
 from convoy_operator.independent_metrics import IndependentMetrics
-from convoy_operator.spot_metrics import SpotMetrics
+from convoy_operator.kind_metrics import KindMetrics
 from convoy_operator.trace_metrics import TraceMetrics
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -68,8 +67,7 @@ class Metrics:
         self.independent = IndependentMetrics(self.registry)
         self.traces = TraceMetrics(self.registry)
         self.autoscaler = AutoscalerMetrics(self.registry)
-        self.experiments = ExperimentMetrics(self.registry)
-        self.spot = SpotMetrics(self.registry)
+        self.kinds = KindMetrics(self.registry)
         self._guard()
 
     def _process(self, controllers: Sequence[Controller[Any]]) -> None:
