@@ -66,6 +66,12 @@ def test_a_restored_program_continues_as_the_saved_program_would(tmp_path: Path)
     assert second[2].at == 2
 
 
+@pytest.mark.parametrize("value", [64, None, {"a": 1}], ids=str)
+def test_a_value_that_cannot_be_saved_is_refused_before_the_first_step(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"extra\['seen'\]: \w+ has no state_dict and load_state_dict"):
+        TrainingState(0, nn.Linear(1, 1), extra={"counter": Counter(), "seen": value})
+
+
 def test_a_save_without_a_model_is_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"job\.restore\(model=\.\.\.\) comes before"):
         TrainingState(0).collect()

@@ -69,8 +69,14 @@ class TrainingState:
         world: int = 1,
     ) -> None:
         """Prepare the state of one rank. `extra`: further objects with `state_dict` and `load_state_dict`,
-        by name.
+        by name. Raises TypeError if one of them lacks these methods.
         """
+        for name, one in (extra or {}).items():
+            if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+                raise TypeError(
+                    f"extra[{name!r}]: {type(one).__name__} has no state_dict and load_state_dict; wrap it "
+                    "in an object that has them"
+                )
         self._rank_key = f"rank.{rank}"
         self._world = world
         self._model = model
