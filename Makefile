@@ -14,6 +14,11 @@ ONCE_MORE ?= --reruns 1 -rR
 # Python keeps its bytecode even where the environment of an image forbids that. Otherwise each process that a test
 # starts compiles all modules, and each process of pytest rewrites the assertions of all tests.
 unexport PYTHONDONTWRITEBYTECODE
+# Modules that write generated files. With --check they write nothing and name the stale files.
+GENERATORS := convoy_crds.generate convoy_crds.reference convoy_crds.perturbations_page convoy_operator.rights \
+  convoy_controllers.reference convoy.cli.reference e2e.bench.report convoy_agents.wire.generate \
+  convoy_workloads.traces.wire.generate convoy_workloads.engines.catalogue \
+  convoy_workloads.simulators.page e2e.metrics_page e2e.compat.page
 # Runs a layer of tests and prints its time beside its budget.
 TIMED := $(PYTHON) -m e2e.setup.budgets run
 # The first test's time holds the building of the images and the cluster.
@@ -37,19 +42,7 @@ binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (c
 
 .PHONY: generate
 generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stubs and pages of reference.
-	@$(BIN)/python -m convoy_crds.generate
-	@$(BIN)/python -m convoy_crds.reference
-	@$(BIN)/python -m convoy_crds.perturbations_page
-	@$(BIN)/python -m convoy_operator.rights
-	@$(BIN)/python -m convoy_controllers.reference
-	@$(BIN)/python -m convoy.cli.reference
-	@$(BIN)/python -m e2e.bench.report
-	@$(BIN)/python -m convoy_agents.wire.generate
-	@$(BIN)/python -m convoy_workloads.traces.wire.generate
-	@$(BIN)/python -m convoy_workloads.engines.catalogue
-	@$(BIN)/python -m convoy_workloads.simulators.page
-	@$(BIN)/python -m e2e.metrics_page
-	@$(BIN)/python -m e2e.compat.page
+	@for one in $(GENERATORS); do echo "python -m $$one"; $(BIN)/python -m $$one; done
 
 .PHONY: lint
 lint: venv ## Style, types, layers and generated files.
@@ -61,19 +54,7 @@ lint-checks:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m convoy_crds.generate --check
-	@$(BIN)/python -m convoy_crds.reference --check
-	@$(BIN)/python -m convoy_crds.perturbations_page --check
-	@$(BIN)/python -m convoy_operator.rights --check
-	@$(BIN)/python -m convoy_controllers.reference --check
-	@$(BIN)/python -m convoy.cli.reference --check
-	@$(BIN)/python -m e2e.bench.report --check
-	@$(BIN)/python -m convoy_agents.wire.generate --check
-	@$(BIN)/python -m convoy_workloads.traces.wire.generate --check
-	@$(BIN)/python -m convoy_workloads.engines.catalogue --check
-	@$(BIN)/python -m convoy_workloads.simulators.page --check
-	@$(BIN)/python -m e2e.metrics_page --check
-	@$(BIN)/python -m e2e.compat.page --check
+	@for one in $(GENERATORS); do $(BIN)/python -m $$one --check; done
 
 .PHONY: docs
 docs: host ## Build the documentation into site/; fails for links that lead nowhere and for what is loaded from elsewhere.
