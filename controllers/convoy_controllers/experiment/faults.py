@@ -12,6 +12,7 @@ from convoy_controllers.commands import InjectFault, UndoFault
 from convoy_controllers.experiment import arms, outcomes, runs
 from convoy_controllers.experiment.arms import Run
 from convoy_controllers.experiment.draft import Draft
+from convoy_controllers.experiment.targets import role_of
 from convoy_controllers.faults import FaultPhase
 from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.experiment_plan import Perturbation
@@ -79,7 +80,7 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
         return
     pods = [pod for pod in draft.observed.pods.get(record.uid, ()) if pod.node]
     if not fault.pods:
-        chosen = _target(pods, registered, run.block.seed)
+        chosen = _target(pods, registered, run)
         if chosen is None:
             return
         fault.pods, fault.node, fault.ordered_at = [chosen.uid], chosen.node or "", draft.now
@@ -135,7 +136,7 @@ def _follow_replacement(
     if any(pod.uid == fault.pods[-1] for pod in pods) or done >= (run.block.cell.magnitude or 0.0):
         return
     due = _due(fault, registered, run.block.cell.magnitude, done)
-    chosen = _target(pods, registered, run.block.seed)
+    chosen = _target(pods, registered, run)
     if chosen is not None and draft.exact >= due:
         fault.pods.append(chosen.uid)
         fault.node, fault.ordered_at = chosen.node or "", draft.now
@@ -179,22 +180,24 @@ def _kill_pods(draft: Draft, run: Run, record: RunStatus, registered: Perturbati
             draft.delete_pod(delete_pod(alive[uid].name, uid))
     due = _due(fault, registered, count, len(fault.pods))
     fresh = [pod for uid, pod in alive.items() if uid not in fault.pods]
-    chosen = _target(fresh, registered, run.block.seed + len(fault.pods))
+    chosen = _target(fresh, registered, run, len(fault.pods))
     if len(fault.pods) < count and draft.exact >= due and chosen is not None:
         fault.pods.append(chosen.uid)
         draft.delete_pod(delete_pod(chosen.name, chosen.uid))
 
 
-def _target(pods: list[PodView], registered: Perturbation, seed: int) -> PodView | None:
-    """Return the pod to disturb; None if there is none yet. Without `target.slot`, the seed chooses it."""
-    role, slot = registered.target.role, registered.target.slot
+def _target(pods: list[PodView], registered: Perturbation, run: Run, number: int = 0) -> PodView | None:
+    """Return the pod to disturb; None if there is none yet. Without `target.slot`, the block's seed chooses
+    it. `number`: pods that the run has lost before.
+    """
+    role, slot = role_of(registered, run.arm), registered.target.slot
     able = [
         pod
         for pod in sorted(pods, key=lambda pod: pod.name)
-        if pod.phase not in ENDED_PHASES and not pod.deleting
+        if pod.phase not in ENDED_PHASES
+        and not pod.deleting
+        and (role is None or pod.labels.get(LABEL_ROLE) == role)
     ]
-    if role is not None:
-        able = [pod for pod in able if pod.labels.get(LABEL_ROLE) == role]
     if slot is not None:
         return next((pod for pod in able if pod.labels.get(LABEL_INDEX) == str(slot)), None)
-    return able[seed % len(able)] if able else None
+    return able[(run.block.seed + number) % len(able)] if able else None

@@ -12,6 +12,7 @@ from convoy_controllers.experiment import arms, sizes, storage, tuning
 from convoy_controllers.experiment.arms import Run
 from convoy_controllers.experiment.children import load_params, plan_engines, simulation_params, used_engines
 from convoy_controllers.experiment.observed import Observed
+from convoy_controllers.experiment.spec_problems import spec_problems
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.experiment import ExperimentSpec
 from convoy_crds.experiment_arm import ArmType
@@ -20,7 +21,6 @@ from convoy_crds.experiment_schedule import Cell, combination_count, schedule
 from convoy_crds.experiment_status import MAX_BLOCKS, MAX_HYPOTHESES
 from convoy_crds.field_paths import InvalidFieldPath
 from convoy_crds.params import MAX_PARAMS, params_error
-from convoy_crds.perturbations import Backend, perturbation_type
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ENGINE_LOAD, ENGINE_SIMULATION, ConditionType
 
@@ -28,12 +28,6 @@ MAX_PLAN_BYTES = 32 * 1024
 """Maximum size of a plan. It travels in the environment of a pod, together with the data of all blocks."""
 _OWN_LOAD_PARAMS = frozenset({"url", "seed", "perturbation"})
 """Parameters of a load that the experiment sets."""
-_BACKENDS = {
-    ArmType.SIMULATION: frozenset({Backend.SIMULATION}),
-    ArmType.TRAINING_JOB: frozenset({Backend.AGENT}),
-    ArmType.SERVING_JOB: frozenset({Backend.AGENT, Backend.LOAD}),
-}
-"""Backends that can disturb the runs of each type of arm."""
 
 
 def violation(observed: Observed) -> Violation | None:
@@ -109,18 +103,9 @@ def _size(observed: Observed) -> Iterator[Violation]:
         yield _invalid("spec.blocks", why)
 
 
-def _perturbations(observed: Observed) -> Iterator[Violation]:
-    spec = observed.experiment.spec
-    for number, one in enumerate(spec.perturbations or ()):
-        known = perturbation_type(one.kind).backends
-        for arm in spec.arms:
-            if not known & _BACKENDS[arm.type]:
-                able = " or ".join(kind.value for kind, usable in _BACKENDS.items() if known & usable)
-                why = (
-                    f"{one.kind.value} cannot disturb arm {arm.name!r} of type {arm.type.value}"
-                    f"{f'; it is for arms of type {able}' if able else ', nor any other arm'}"
-                )
-                yield _invalid(f"spec.perturbations[{number}].kind", why)
+def _spec(observed: Observed) -> Iterator[Violation]:
+    for path, why in spec_problems(observed.experiment.spec):
+        yield _invalid(path, why)
 
 
 def _tuning(observed: Observed) -> Iterator[Violation]:
@@ -133,7 +118,6 @@ def _tuning(observed: Observed) -> Iterator[Violation]:
 def _paths(observed: Observed) -> Iterator[Violation]:
     """Yield the paths of tuned or swept values that do not fit their arm."""
     spec = observed.experiment.spec
-    yield from _repeated(spec)
     for number, arm in enumerate(spec.arms):
         taken = tuning.reused(observed, arm)
         chosen = [(one.path, None) for one in (arm.tuning.search if arm.tuning else None) or ()]
@@ -147,29 +131,6 @@ def _paths(observed: Observed) -> Iterator[Violation]:
                 arms.settings(arm, [one])
             except InvalidFieldPath as error:
                 yield _invalid(where, f"path {one[0]!r} does not fit arm {arm.name!r}: {error}")
-
-
-def _repeated(spec: ExperimentSpec) -> Iterator[Violation]:
-    """Yield names and paths that two parameters of a sweep share."""
-    seen: set[tuple[str, str]] = set()
-    for number, one in enumerate(spec.sweep.parameters if spec.sweep is not None else ()):
-        for field, value in (("name", one.name), ("path", one.path)):
-            if (field, value) in seen:
-                why = f"{value!r} is also the {field} of another parameter; give each parameter its own"
-                yield _invalid(f"spec.sweep.parameters[{number}].{field}", why)
-            seen.add((field, value))
-
-
-def _templates(observed: Observed) -> Iterator[Violation]:
-    """Yield fields of templates that would keep a run from ending."""
-    for number, arm in enumerate(observed.experiment.spec.arms):
-        body, where = (arm.template.spec if arm.template else {}), f"spec.arms[{number}].template.spec"
-        if body.get("suspend"):
-            yield _invalid(f"{where}.suspend", "a suspended job never ends; remove the field")
-        for field in ("managedBy", "ttlSecondsAfterFinished"):
-            if body.get(field) is not None:
-                why = "the experiment creates and deletes the job itself; remove the field"
-                yield _invalid(f"{where}.{field}", why)
 
 
 def _params(observed: Observed) -> Iterator[Violation]:
@@ -217,8 +178,7 @@ def _invalid(path: str, why: str) -> Violation:
 
 CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
     _size,
-    _perturbations,
-    _templates,
+    _spec,
     _engines,
     _store,
     _tuning,

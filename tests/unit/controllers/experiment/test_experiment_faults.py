@@ -27,9 +27,10 @@ KILLS = {"name": "kills", "kind": "KillPod", "magnitudes": [2], "durationSeconds
 class FaultLab(Lab):
     """An experiment of two TrainingJobs. The test sets what agents report."""
 
-    def __init__(self, perturbation: dict[str, Any] = LINK, **more: Any) -> None:
+    def __init__(self, perturbation: dict[str, Any] = LINK, roles: Any = (), **more: Any) -> None:
+        template = {"spec": {"roles": list(roles)}}
         arms = [
-            {"name": name, "type": "TrainingJob", "role": role, "template": {"spec": {"roles": []}}}
+            {"name": name, "type": "TrainingJob", "role": role, "template": template}
             for name, role in (("fast", "Candidate"), ("hpa", "Comparator"))
         ]
         outcome = {"name": "late", "source": {"status": "result.late"}, "better": "Lower"}
@@ -242,3 +243,13 @@ def test_an_order_names_the_jobs_with_pods_on_the_node_first() -> None:
     (order,) = (one for one in lab.plan().commands if isinstance(one, InjectFault))
     assert (order.node, len(order.job_uids)) == ("n1", faults.MAX_JOBS)
     assert order.job_uids[:2] == (lab.jobs[name].uid, lab.jobs["beside-b"].uid)
+
+
+def test_without_a_role_the_first_role_of_the_job_is_hit() -> None:
+    lab = FaultLab({**KILLS, "magnitudes": [1]}, roles=[{"name": "trainer"}, {"name": "worker"}])
+    uid = lab.jobs[lab.started()].uid
+    assert lab.run.fault.pods == []
+    first, second = lab.pods[uid]
+    lab.pods[uid] = (first, replace(second, labels={**second.labels, LABEL_ROLE: "trainer"}))
+    lab.step()
+    assert lab.run.fault.pods == [second.uid]

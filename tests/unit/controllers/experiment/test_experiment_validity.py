@@ -8,6 +8,7 @@ import pytest
 from tests.unit.crds.experiments import arm, make_experiment
 
 from convoy_controllers.children import Check
+from convoy_controllers.experiment.spec_problems import spec_problems
 from convoy_controllers.testing.builders import make_engine, make_store
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.experiment_plan import TuningSettings
@@ -95,6 +96,83 @@ def shown(lab: Lab) -> tuple[str, str]:
 def test_a_wrong_spec_is_shown_with_its_path(spec: dict[str, Any], reason: str, part: str) -> None:
     found = shown(Lab(**spec))
     assert (found[0], part in found[1]) == (reason, True), found
+
+
+KILLS = {"name": "k", "kind": "KillRank", "magnitudes": [1]}
+MEMORY = {"name": "cache", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
+DISK = {"volumes": [MEMORY, {"name": "data", "emptyDir": {}}]}
+
+
+def trainers(**role: Any) -> list[dict[str, Any]]:
+    """Return two arms that train with two roles; the first role has more fields."""
+    roles = [{"name": "worker", "replicas": 2, **role}, {"name": "eval", "replicas": 1}]
+    return [job_arm(one["name"], one["role"], template={"spec": {**JOB, "roles": roles}}) for one in jobs()]
+
+
+@pytest.mark.parametrize(
+    ("change", "role", "path", "part"),
+    [
+        ({"target": {"role": "w"}}, {}, "target.role", "'fast' has no role 'w'; name one of: worker, eval"),
+        ({"target": {"slot": 2}}, {}, "target.slot", "role 'worker' of arm 'fast' has 2 replicas"),
+        ({"target": {"role": "eval", "slot": 1}}, {}, "target.slot", "has 1 replicas"),
+        ({"startSeconds": 3600}, {}, "startSeconds", "a run may take only 3600 s (runDeadlineSeconds)"),
+        ({"kind": "SlowRank", "magnitudes": [2]}, {"processesPerReplica": 2}, "kind", "use SlowNode"),
+        ({"kind": "LinkLimit"}, {"template": {"spec": {"hostNetwork": True}}}, "kind", "hostNetwork"),
+        ({"kind": "FullDisk"}, {}, "target.volume", "exactly one, but role 'worker' of arm 'fast' has none"),
+        (
+            {"kind": "FullDisk", "target": {"volume": "data"}},
+            {"template": {"spec": DISK}},
+            "target.volume",
+            "with the name 'data', but role 'worker' of arm 'fast' has cache",
+        ),
+    ],
+)
+def test_a_perturbation_that_hits_no_pod_is_refused(
+    change: dict[str, Any], role: dict[str, Any], path: str, part: str
+) -> None:
+    reason, message = shown(Lab(perturbations=[{**KILLS, **change}], arms=trainers(**role)))
+    assert reason == "InvalidSpec"
+    assert f"spec.perturbations[0].{path}: " in message
+    assert part in message
+
+
+@pytest.mark.parametrize(
+    ("change", "role"),
+    [
+        ({"target": {"role": "eval", "slot": 0}}, {}),
+        ({"target": {"slot": 1}, "startSeconds": 3599}, {}),
+        ({"kind": "FullDisk", "target": {"slot": 0}}, {"template": {"spec": DISK}}),
+        ({"kind": "FullDisk", "target": {"volume": "cache"}}, {"template": {"spec": DISK}}),
+    ],
+)
+def test_a_perturbation_that_hits_a_pod_is_accepted(change: dict[str, Any], role: dict[str, Any]) -> None:
+    spec = make_experiment(perturbations=[{**KILLS, **change}], arms=trainers(**role)).spec
+    assert list(spec_problems(spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "path", "part"),
+    [
+        ({"values": [40, 50, 40.0]}, {}, "[0].values[2]", "40.0 occurs twice"),
+        ({}, {"path": "a"}, "[1].path", "'a' is also the path"),
+        ({}, {"name": "x"}, "[1].name", "'x' is also the name"),
+        ({}, {"path": "a.b"}, "[1].path", "'a.b' and 'a' of another parameter would overwrite each other"),
+        ({"path": "c.d"}, {}, "[1].path", "'c' and 'c.d'"),
+    ],
+)
+def test_parameters_of_a_sweep_that_clash_are_refused(
+    first: dict[str, Any], second: dict[str, Any], path: str, part: str
+) -> None:
+    parameters = [
+        {"name": "x", "path": "a", "values": [1], **first},
+        {"name": "y", "path": "c", "values": [True, 1, "1"], **second},
+    ]
+    reason, message = shown(
+        Lab(arms=[arm("fast", "Candidate")], sweep={"parameters": parameters}, predictions=None)
+    )
+    assert reason == "InvalidSpec"
+    assert f"spec.sweep.parameters{path}: " in message
+    assert part in message
 
 
 def test_verdicts_that_do_not_fit_are_refused() -> None:
