@@ -122,7 +122,7 @@ def _held(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
     spare = _spare(left, goal, limits, fresh=False)
     gone |= {number for number in spare if any(one.number == number for one in leaving)}
     left = [one for one in units if one.number not in gone]
-    short = max(0, limits.desired - sum(not one.moving for one in left))
+    short = max(0, limits.desired - sum(not one.moving for one in left), _unserved(left, goal, limits))
     created = min(short, max(0, most - len(left)))
     return Changes((goal.fallback or goal.target,) * created, tuple(sorted(gone)))
 
@@ -145,9 +145,22 @@ def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
 
     room = most - (len(units) - len(gone))
     created = max(0, min(missing, room))
-    short = max(0, limits.desired - (len(units) - len(gone)) - created) if not proven else 0
+    left = [one for one in units if one.number not in gone]
+    short = max(0, limits.desired - len(left) - created, min(_unserved(left, goal, limits), room - created))
+    short = 0 if proven else short
     filler = goal.fallback if goal.fallback != goal.target else ""
     return Changes((goal.target,) * created + ((filler,) * short if filler else ()), tuple(sorted(gone)))
+
+
+def _unserved(units: Sequence[Unit], goal: Goal, limits: Budget) -> int:
+    """Return how many replicas of the last good revision are missing, for example because the job was scaled
+    up, until a replica of the target revision is available. Replicas that find no node need the room first.
+    """
+    fresh = [one for one in units if not _old(one, goal)]
+    good = goal.fallback not in ("", goal.target)
+    if not good or not fresh or any(one.available or one.unplaced for one in fresh):
+        return 0
+    return max(0, limits.minimum - (len(units) - len(fresh)))
 
 
 def _cap(limits: Budget) -> int:

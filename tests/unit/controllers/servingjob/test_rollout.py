@@ -57,13 +57,37 @@ CASES: dict[str, tuple[list[Unit], Goal, Budget, Changes]] = {
         [up(0), up(1), idle(2, NEW)],
         Goal(NEW, OLD, held=True),
         Budget(4, 1, 0),
+        Changes((OLD, OLD)),
+    ),
+    "halted, scaled up, without a revision that ran": (
+        [up(0), up(1), idle(2, NEW)],
+        Goal(NEW, "", held=True),
+        Budget(4, 1, 0),
+        Changes((NEW,)),
+    ),
+    "halted, scaled up, while one may be unavailable": (
+        [up(0), up(1), idle(2, NEW)],
+        Goal(NEW, OLD, held=True),
+        Budget(4, 1, 1),
         Changes((OLD,)),
     ),
     "scaled up with an unproven revision": (
         [up(0), up(1), idle(2, NEW)],
         ROLL,
         Budget(5, 1, 0),
+        Changes((OLD, OLD, OLD)),
+    ),
+    "scaled up with an unproven revision that finds no node": (
+        [up(0), up(1), idle(2, NEW, unplaced=True)],
+        ROLL,
+        Budget(5, 1, 0),
         Changes((OLD, OLD)),
+    ),
+    "a replica lost with an unproven revision": (
+        [up(0), up(1), idle(2, NEW)],
+        ROLL,
+        Budget(3, 1, 0),
+        Changes((OLD,)),
     ),
     "scaled down": ([up(0, NEW), up(1, NEW), up(2, NEW)], Goal(NEW), Budget(1, 1, 0), Changes((), (1, 2))),
     "scaled down, unready first": (
