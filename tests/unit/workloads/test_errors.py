@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from convoy_workloads.runtime.errors import (
@@ -11,6 +13,7 @@ from convoy_workloads.runtime.errors import (
     exit_code_of,
     worst,
 )
+from convoy_workloads.runtime.process_exit import flush_files
 
 
 class DistBackendError(RuntimeError):
@@ -63,3 +66,20 @@ def test_each_exception_has_an_exit_code(error: BaseException, code: int) -> Non
 )
 def test_the_worst_exit_code_is_that_of_several_ranks(codes: list[int], one: int) -> None:
     assert worst(codes) == one
+
+
+def test_files_are_flushed_and_other_objects_are_not_asked_for_their_class(tmp_path: Path) -> None:
+    """Some objects of torch write a warning when they are asked, at the end of each rank that fails."""
+    asked: list[str] = []
+
+    class Lazy:
+        def __getattribute__(self, name: str) -> object:
+            asked.append(name)
+            return object.__getattribute__(self, name)
+
+    objects = [Lazy()]
+    with (tmp_path / "log").open("w") as file:
+        file.write("last words")
+        flush_files()
+        assert (tmp_path / "log").read_text() == "last words"
+    assert (len(objects), asked) == (1, [])

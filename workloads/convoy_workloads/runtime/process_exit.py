@@ -42,7 +42,8 @@ def print_error(error: BaseException) -> None:
 def flush_files() -> None:
     """Flush the buffers of all open files of this process."""
     for stream in gc.get_objects():
-        if isinstance(stream, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+        # `isinstance` asks an object for its `__class__`, and some objects of torch then write a warning.
+        if issubclass(type(stream), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
             # Ignore the error of a stream that is closed or detached, or of a pipe without a reader.
             with contextlib.suppress(Exception):
                 stream.flush()
