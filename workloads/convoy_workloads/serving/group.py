@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,12 +12,12 @@ import torch.distributed as dist
 from convoy_workloads.runtime import incarnation_key
 from convoy_workloads.runtime.errors import PeerLost
 from convoy_workloads.serving.group_store import AuthenticatedStore
+from convoy_workloads.serving.renewing import renewing
 
 FORM_SECONDS = 3600.0
 """Seconds for which a rank that has loaded waits for the others, which may load for longer."""
 PEER_SECONDS = 30.0
 """Seconds without a message after which a peer is lost. Rank 0 sends at least one message a second."""
-RENEW_SECONDS = 0.25
 
 _stores: list[object] = []
 """The stores of this process, kept until it ends. The process group does not keep an AuthenticatedStore, and
@@ -43,21 +42,10 @@ def form(group: Group, renew: Callable[[], None]) -> None:
     """
     if group.world == 1:
         return
-    failed: list[BaseException] = []
-
-    def connect() -> None:
-        try:
-            _connect(group)
-        except BaseException as error:  # The caller raises it in its own thread.
-            failed.append(error)
-
-    thread = threading.Thread(target=connect, name="convoy-group", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        renew()
-        thread.join(RENEW_SECONDS)
-    if failed:
-        raise PeerLost(f"the ranks of this replica have not formed a group: {failed[0]}") from failed[0]
+    try:
+        renewing(renew, lambda: _connect(group), "convoy-group")
+    except Exception as error:
+        raise PeerLost(f"the ranks of this replica have not formed a group: {error}") from error
 
 
 def _connect(group: Group) -> None:

@@ -147,7 +147,7 @@ def change_tensors(change: Callable[[dict[str, torch.Tensor]], None]) -> Callabl
         (
             "gpt",
             change_config(lambda one: one["quantization_config"].update(version="gemv")),
-            "version: 'gemv'",
+            'version: "gemv"',
         ),
         (
             "gpt",

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import torch
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from convoy_workloads.runtime.process_status import status_bytes
+
+_RESET = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 """Linux sets the peak of a process (VmHWM) to its present memory after this text (proc(5))."""
 
@@ -32,16 +34,8 @@ class PeakGrowth:
         if trim is not None:
             trim(0)
         _RESET.write_text(_RESET_PEAK)
-        self._before = _status_bytes("VmRSS")
+        self._before = status_bytes("VmRSS")
 
     def bytes(self) -> int:
         """Return the growth until now."""
-        return _status_bytes("VmHWM") - self._before
-
-
-def _status_bytes(name: str) -> int:
-    for line in _STATUS.read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return 1024 * int(value.split()[0])
-    raise RuntimeError(f"{_STATUS} has no {name}: the peak of a part of a program needs Linux")
+        return status_bytes("VmHWM") - self._before

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from convoy_workloads.engines.aperon.errors import InvalidInput
+from convoy_workloads.engines.aperon.storage import flush_to_disk
 
 PART = 1 << 20
 """Bytes of a part."""
@@ -52,9 +53,10 @@ async def received(folder: Path, parts: AsyncIterator[bytes], *, durable: bool) 
 
 
 def _finish(file: BinaryIO, durable: bool) -> None:
-    file.flush()
     if durable:
-        os.fsync(file.fileno())
+        flush_to_disk(file)
+    else:
+        file.flush()
 
 
 class _Reader:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from convoy_crds.shown import error_line
 from convoy_workloads.engines.aperon.errors import CorruptFile
 from convoy_workloads.engines.aperon.log import log_files
 from convoy_workloads.engines.aperon.manifest import manifest_files, read_manifest
+from convoy_workloads.engines.aperon.storage import flush_to_disk
 from convoy_workloads.engines.lm.tensor_files import Tensors, open_tensors
 from convoy_workloads.serving.protocol import ModelError
 from convoy_workloads.tensors.whole import ShardError
@@ -134,8 +134,7 @@ def _write(path: Path, tensors: Tensors, name: str, file: Path, expected: tuple[
             part = data[at : at + _PART].data
             total.update(part)
             writer.write(part)
-        writer.flush()
-        os.fsync(writer.fileno())
+        flush_to_disk(writer)
     if (len(data), total.hexdigest()) != expected:
         raise ModelError(f"the checkpoint in {path} is damaged: {name} has not the digest in its list")
 

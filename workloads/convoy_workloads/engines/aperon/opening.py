@@ -5,14 +5,12 @@ spec.model, else an empty one.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from convoy_crds import terms
 from convoy_crds.shown import shown
@@ -23,12 +21,12 @@ from convoy_workloads.engines.aperon.manifest import manifest_files
 from convoy_workloads.engines.aperon.params import Params
 from convoy_workloads.engines.aperon.settings import IndexSettings, Options, SearchSettings
 from convoy_workloads.engines.aperon.sharding import owner
-from convoy_workloads.engines.aperon.storage import Storage
+from convoy_workloads.engines.aperon.storage import Storage, flush_to_disk
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.serving.group import Group
 from convoy_workloads.serving.protocol import ModelError
+from convoy_workloads.serving.renewing import Renew, renewing
 
-RENEW_SECONDS = 0.25
 GROUP_COMMIT_SECONDS = 3600.0
 """With `fsync: always` the writer flushes for several writes together, before the log would by itself."""
 _INCOMING = ".incoming"
@@ -36,8 +34,6 @@ _INCOMING = ".incoming"
 ORIGIN = "origin.json"
 """File in a rank's folder with the facts of the generation that its index was restored from."""
 _PART = 16 << 20
-T = TypeVar("T")
-Renew = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,26 +218,4 @@ def copy_folder(source: Path, target: Path) -> None:
     for file in sorted(one for one in source.iterdir() if one.is_file()):
         with file.open("rb") as reader, (target / file.name).open("wb") as writer:
             shutil.copyfileobj(reader, writer, _PART)
-            writer.flush()
-            os.fsync(writer.fileno())
-
-
-def renewing(renew: Renew, function: Callable[[], T]) -> T:
-    """Call a function in another thread. Call `renew` as long as it runs."""
-    results: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(function())
-        except BaseException as error:  # The caller raises it in its own thread.
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="convoy-open", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        renew()
-        thread.join(RENEW_SECONDS)
-    if failed:
-        raise failed[0]
-    return results[0]
+            flush_to_disk(writer)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from convoy_workloads.engines.aperon.errors import AperonError
 from convoy_workloads.engines.aperon.manifest import manifest_files
-from convoy_workloads.engines.aperon.opening import Opened, Renew, renewing
+from convoy_workloads.engines.aperon.opening import Opened
 from convoy_workloads.engines.aperon.parts import Parts
 from convoy_workloads.engines.aperon.replica_store import INCOMPLETE, ReplicaStore
 from convoy_workloads.engines.aperon.replication import Replication
 from convoy_workloads.serving.protocol import ModelError
+from convoy_workloads.serving.renewing import Renew, renewing
 from convoy_workloads.serving.replication.log import OperationLog
 
 

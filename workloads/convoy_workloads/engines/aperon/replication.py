@@ -25,6 +25,7 @@ from convoy_workloads.engines.aperon.replica_store import Index, ReplicaStore
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.errors import not_ready
 from convoy_workloads.serving.extensions import Guard
+from convoy_workloads.serving.renewing import RENEW_SECONDS
 from convoy_workloads.serving.replication import http
 from convoy_workloads.serving.replication.log import OperationLog
 from convoy_workloads.serving.replication.messages import Busy, Confirm, Message, Pull, Push, Sender, Supply
@@ -36,7 +37,6 @@ SEED = b"convoy-aperon-00"
 """Origin of one operation that stands for all records which no operation has made: those of spec.model, or of
 a folder. Nobody retains it, so a replica without data takes over the whole state of one that has it.
 """
-RENEW_SECONDS = 0.25
 START_SECONDS = 30.0
 """Longest time until the event loop has done its part of the start."""
 

@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from convoy_workloads.engines.aperon.errors import NoSpace
 
@@ -58,6 +59,12 @@ class AppendFile:
             self._descriptor = -1
 
 
+def flush_to_disk(stream: BinaryIO) -> None:
+    """Wait until all that was written to a file is on the disk."""
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
 class Storage:
     """The file operations of an index."""
 
@@ -72,9 +79,8 @@ class Storage:
             with temporary.open("wb") as stream:
                 for chunk in chunks:
                     stream.write(chunk)
-                stream.flush()
                 if self.durable:
-                    os.fsync(stream.fileno())
+                    flush_to_disk(stream)
         except OSError:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)  # A part would keep the disk full.

@@ -17,13 +17,13 @@ import convoy
 from convoy_crds import terms
 from convoy_workloads.engines.aperon.errors import AperonError
 from convoy_workloads.engines.aperon.generation import EXTRA, IndexState
-from convoy_workloads.engines.aperon.opening import renewing
 from convoy_workloads.engines.aperon_index.build import Built, build_with_retries
 from convoy_workloads.engines.aperon_index.params import Params
 from convoy_workloads.engines.aperon_index.source import SourceError
 from convoy_workloads.engines.no_model import NoModel
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, StoreAway
 from convoy_workloads.runtime.rank_context import from_environment
+from convoy_workloads.serving.renewing import renewing
 
 WITHOUT_END = 1_000_000_000
 """Number of steps of a job that builds without end."""

@@ -17,8 +17,8 @@ from convoy_workloads.engines.fmplex.host import Host
 from convoy_workloads.engines.fmplex.orders import ORDERS, Order
 from convoy_workloads.engines.fmplex.params import Backbone
 from convoy_workloads.engines.fmplex.task_queue import Item
+from convoy_workloads.serving.renewing import RENEW_SECONDS
 
-RENEW_SECONDS = 0.25
 IDLE_SECONDS = 1.0
 """Seconds without a message after which another pod gets one."""
 T = TypeVar("T")

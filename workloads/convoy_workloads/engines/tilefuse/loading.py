@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,9 @@ from convoy_workloads.kernels.errors import KernelError
 from convoy_workloads.kernels.weight_only import Product
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.serving.protocol import ModelError
+from convoy_workloads.serving.renewing import renewing
 from convoy_workloads.tensors.whole import ShardError
 
-RENEW_SECONDS = 0.5
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -83,12 +82,9 @@ def packed_form(path: Path | None, params: Params, renew: Callable[[], None]) ->
 
 def _select(quant: Quant, renew: Callable[[], None]) -> Selection[Product]:
     """Return the kernel. If its library must be built, that takes seconds."""
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(dispatch.select, KERNELS[quant.scheme], quant.isa)
-        while not wait((future,), timeout=RENEW_SECONDS).done:
-            renew()  # The loop ends, because the compiler has a deadline.
     try:
-        return future.result()
+        # The call ends, because the compiler has a deadline.
+        return renewing(renew, lambda: dispatch.select(KERNELS[quant.scheme], quant.isa))
     except KernelError as error:
         raise ModelError(f"params.quant.isa: {error}") from error
 

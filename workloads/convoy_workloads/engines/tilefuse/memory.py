@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,9 +19,9 @@ from convoy_workloads.engines.tilefuse import loading
 from convoy_workloads.engines.tilefuse.packed_linear import Counters
 from convoy_workloads.engines.tilefuse.params import Params
 from convoy_workloads.engines.tilefuse.sequences import logits
+from convoy_workloads.runtime.process_status import status_bytes
 
 SECONDS = 600.0
-_STATUS = Path("/proc/self/status")
 _SMALL = {"layers": 1}
 
 
@@ -44,9 +43,9 @@ def measure(params: Params) -> dict[str, int]:
     folder, _ = loading.packed_form(None, params, _nothing)
     with torch.inference_mode():
         _use(params.model_copy(update=_SMALL))
-        before = _resident()
+        before = status_bytes("VmRSS")
         model = _use(params)
-        grown = _resident() - before
+        grown = status_bytes("VmRSS") - before
     del model
     return {"grown": grown, "packed": sum(one.stat().st_size for one in folder.iterdir())}
 
@@ -57,12 +56,6 @@ def _use(params: Params) -> Transformer:
     for rows in (33, 1):
         logits(model, torch.zeros((1, rows), dtype=torch.long))
     return model
-
-
-def _resident() -> int:
-    """Return the resident bytes of this process, mapped files among them."""
-    (line,) = [one for one in _STATUS.read_text().splitlines() if one.startswith("VmRSS:")]
-    return 1024 * int(line.split()[1])
 
 
 def _nothing() -> None:
