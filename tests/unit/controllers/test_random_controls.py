@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.unit.controllers.lives import (
     OF_PEOPLE,
     OF_RANKS,
     SHAPES,
+    Life,
     machine,
 )
 
@@ -109,7 +111,38 @@ def every_reconcile_is_a_write(patch: pytest.MonkeyPatch) -> None:
 NOTHING: tuple[str, ...] = ()
 BUT_RANKS = OF_NODES + OF_CONTROL + OF_PEOPLE + OF_NEIGHBOURS
 BUT_NODES = OF_RANKS + OF_CONTROL + OF_PEOPLE + OF_NEIGHBOURS
+BUT_ENDS = (*BUT_RANKS, "a_rank_is_killed", "a_rank_hangs", "a_pod_goes", "an_independent_program_ends")
 BUT_PEOPLE = OF_RANKS + OF_NODES + OF_CONTROL + OF_NEIGHBOURS
+
+
+class Found(BaseException):
+    """The violation in a life. Hypothesis does not catch this exception, so it does not repeat the life."""
+
+
+def ends_when_found(life: type[Life]) -> type[Life]:
+    """Return the state machine with `Found` in place of a failure. Its repetitions would take longer than the
+    search.
+    """
+
+    def run(one: Life, seconds: float) -> None:
+        with found():
+            life.run(one, seconds)
+
+    def teardown(one: Life) -> None:
+        with found():
+            life.teardown(one)
+
+    # With the name of the other lives, hypothesis draws the same examples.
+    return type(life.__name__, (life,), {"run": run, "teardown": teardown})
+
+
+@contextmanager
+def found() -> Iterator[None]:
+    """Raise `Found` with the words of a violation."""
+    try:
+        yield
+    except AssertionError as violation:
+        raise Found(str(violation)) from violation
 
 
 @pytest.mark.timeout(300)
@@ -122,7 +155,7 @@ BUT_PEOPLE = OF_RANKS + OF_NODES + OF_CONTROL + OF_NEIGHBOURS
         (one_number_for_two, "checkpointed", NOTHING, "two pods ran|stuck"),
         (no_fence, "own image, Strict", BUT_NODES, "two processes"),
         (a_cause_without_a_second, "elastic", NOTHING, "the ledger's sum|the ledger has"),
-        (an_echo_waits_for_ever, "two roles", BUT_RANKS, "stuck"),
+        (an_echo_waits_for_ever, "two roles", BUT_ENDS, "stuck"),
         (every_reconcile_is_a_write, "checkpointed", BUT_PEOPLE, "never at rest"),
     ],
 )
@@ -134,8 +167,8 @@ def test_random_lives_find_a_planted_bug(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises(AssertionError, match=words):
-        life = machine(SHAPES[shape], without)
-        # Seed 0 finds this bug soon. The other bugs are found soon with any seed.
-        chosen = seed(0)(life) if plant is an_echo_waits_for_ever else life
+    with pytest.raises((AssertionError, Found), match=words):
+        life = ends_when_found(machine(SHAPES[shape], without))
+        # Seed 2 finds this bug soon. The other bugs are found soon with any seed.
+        chosen = seed(2)(life) if plant is an_echo_waits_for_ever else life
         run_state_machine_as_test(chosen, settings=SETTINGS)
