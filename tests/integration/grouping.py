@@ -15,16 +15,24 @@ from xdist.scheduler import LoadScopeScheduling
 HERE = PurePosixPath("tests/integration")
 LONGEST = (
     "dashboard",
-    "operator/test_leadership.py",
-    "agents/test_memory_training.py",
-    "agents/test_store_faults.py",
+    "ray/test_live.py",
     "workloads/test_training.py",
-    "agents/test_kills.py",
-    "agents/test_dcp.py",
+    "workloads/test_engines.py",
+    "workloads/test_aperon_index.py",
+    "chart/test_effects.py",
     "workloads/test_warm_and_cold.py",
     "workloads/test_local.py",
+    "ray/test_cluster.py",
+    "agents/test_store_faults.py",
+    "workloads/test_simulation_engine.py",
+    "workloads/test_serving.py",
+    "operator/test_leadership.py",
+    "workloads/test_replacement.py",
+    "agents/test_kills.py",
+    "crds/test_gitops.py",
+    "agents/test_memory_training.py",
+    "agents/test_dcp.py",
     "operator/test_template_fuzz.py",
-    "chart/test_effects.py",
 )
 """The groups that take longest. They start first, so that no process ends long after the others."""
 
