@@ -19,17 +19,9 @@ from typing import Any
 
 from tests.unit.workloads.replication.virtual_time import run
 
+from convoy_workloads.serving.replication.frames import decode, encode
 from convoy_workloads.serving.replication.log import MAX_EARLY
-from convoy_workloads.serving.replication.messages import (
-    Busy,
-    Confirm,
-    Message,
-    Pull,
-    Push,
-    Supply,
-    decode,
-    encode,
-)
+from convoy_workloads.serving.replication.messages import Busy, Confirm, Message, Pull, Push, Supply
 from convoy_workloads.serving.replication.operation import Operation, Stamp
 from convoy_workloads.serving.replication.recovery import dump, load
 from convoy_workloads.serving.replication.replicator import Replicator
@@ -124,8 +116,8 @@ class Node:
         self.task = asyncio.ensure_future(self.replicator.run())
 
     def persist(self) -> None:
-        """Store what the replica knows, so that its log starts anew. A replica that catches up stores nothing,
-        because its log knows operations that wait for the state of a peer.
+        """Store what the replica knows, so that its log starts anew. A replica that catches up stores
+        nothing, because its log knows operations that wait for the state of a peer.
         """
         if not self.replicator.caught_up.is_set():
             return

@@ -14,19 +14,9 @@ from tests.unit.workloads.serving.harness import Rank, Scripted, serving
 
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.extensions import Guard
+from convoy_workloads.serving.replication.frames import HEAD_BYTES, MAX_FRAME, decode, encode
 from convoy_workloads.serving.replication.http import PATH, HttpTransport, routes
-from convoy_workloads.serving.replication.messages import (
-    HEAD_BYTES,
-    MAX_FRAME,
-    Confirm,
-    Pull,
-    Push,
-    Sender,
-    StateBegin,
-    StateEnd,
-    decode,
-    encode,
-)
+from convoy_workloads.serving.replication.messages import Confirm, Pull, Push, Sender, StateBegin, StateEnd
 from convoy_workloads.serving.replication.operation import Operation
 from convoy_workloads.serving.replication.replicator import Replicator
 from convoy_workloads.serving.replication.settings import Settings

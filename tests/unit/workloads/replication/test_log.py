@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import cases
 
-from convoy_workloads.serving.replication import messages, operation
+from convoy_workloads.serving.replication import frames, message_parts, operation
 from convoy_workloads.serving.replication.clock import COUNTER_BITS, LARGEST, HybridClock
 from convoy_workloads.serving.replication.contacts import MAX_CONTACTS, Contacts
 from convoy_workloads.serving.replication.log import MAX_EARLY, OperationLog
@@ -198,8 +198,8 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 def test_messages_are_read_as_they_were_written_in_pieces_of_any_size(
     found: list[Message], size: int
 ) -> None:
-    data = b"".join(messages.encode(one) for one in found)
-    decoder = messages.Decoder()
+    data = b"".join(frames.encode(one) for one in found)
+    decoder = frames.Decoder()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [one for piece in pieces for one in decoder.feed(piece)] == found and not decoder.pending
 
@@ -207,20 +207,20 @@ def test_messages_are_read_as_they_were_written_in_pieces_of_any_size(
 @settings(max_examples=cases(60), deadline=None)
 @given(MESSAGES, st.data())
 def test_a_damaged_frame_is_refused(message: Message, data: st.DataObject) -> None:
-    frame = bytearray(messages.encode(message))
+    frame = bytearray(frames.encode(message))
     frame[data.draw(st.integers(0, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(FrameError):
-        messages.decode(bytes(frame))
+        frames.decode(bytes(frame))
 
 
 @settings(max_examples=cases(60), deadline=None)
 @given(st.integers(0, 12), st.binary(max_size=120))
 def test_a_body_of_any_bytes_is_a_message_or_an_error(kind: int, body: bytes) -> None:
     try:
-        found = messages._message(kind, body)
+        found = frames._message(kind, body)
     except FrameError:
         return
-    assert messages.encode(found)[messages.HEAD_BYTES :] == body or isinstance(
+    assert frames.encode(found)[frames.HEAD_BYTES :] == body or isinstance(
         found, StateStamps | Confirm | Pull | Supply | StateBegin
     )
 
@@ -228,32 +228,32 @@ def test_a_body_of_any_bytes_is_a_message_or_an_error(kind: int, body: bytes) ->
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (messages.Kind.CONFIRM, bytes(17) + b"\xff\xff\xff\xff"),
-        (messages.Kind.PUSH, bytes(17) + b"\x00\x00\x00\x01" + bytes(38)),
-        (messages.Kind.PUSH, bytes(16) + b"\x04" + bytes(4)),
+        (frames.Kind.CONFIRM, bytes(17) + b"\xff\xff\xff\xff"),
+        (frames.Kind.PUSH, bytes(17) + b"\x00\x00\x00\x01" + bytes(38)),
+        (frames.Kind.PUSH, bytes(16) + b"\x04" + bytes(4)),
         (
-            messages.Kind.PUSH,
+            frames.Kind.PUSH,
             bytes(17)
             + b"\x00\x00\x00\x01"
-            + messages._OPERATION.pack(bytes(16), 1, LARGEST + 1, 1, 0)
+            + message_parts._OPERATION.pack(bytes(16), 1, LARGEST + 1, 1, 0)
             + b"k",
         ),
-        (messages.Kind.PULL, bytes(17) + b"\x02" + bytes(4)),
-        (messages.Kind.STATE_END, b"x"),
+        (frames.Kind.PULL, bytes(17) + b"\x02" + bytes(4)),
+        (frames.Kind.STATE_END, b"x"),
         (99, b""),
     ],
 )
 def test_wrong_counts_numbers_and_flags_are_refused(kind: int, body: bytes) -> None:
     with pytest.raises(FrameError):
-        messages._message(kind, body)
+        frames._message(kind, body)
 
 
 def test_lengths_are_checked_before_memory_is_used() -> None:
-    head = messages._HEAD.pack(messages.MAGIC, messages.Kind.PUSH, messages.MAX_FRAME + 1, 0)
+    head = frames._HEAD.pack(frames.MAGIC, frames.Kind.PUSH, frames.MAX_FRAME + 1, 0)
     with pytest.raises(FrameError, match="head"):
-        list(messages.Decoder().feed(head))
+        list(frames.Decoder().feed(head))
     with pytest.raises(FrameError, match="exceeds"):
-        messages.encode(StateChunk(bytes(messages.MAX_FRAME + 1)))
+        frames.encode(StateChunk(bytes(frames.MAX_FRAME + 1)))
 
 
 @pytest.mark.parametrize(

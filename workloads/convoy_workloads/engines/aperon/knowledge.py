@@ -14,17 +14,14 @@ from pathlib import Path
 
 from convoy_workloads.engines.aperon.errors import CorruptFile
 from convoy_workloads.engines.aperon.storage import Storage
+from convoy_workloads.serving.replication.frames import MAGIC, Decoder, Kind, encode
 from convoy_workloads.serving.replication.log import OperationLog
 from convoy_workloads.serving.replication.messages import (
-    MAGIC,
-    Decoder,
     FrameError,
-    Kind,
     Message,
     StateBegin,
     StateEnd,
     StateStamps,
-    encode,
 )
 from convoy_workloads.serving.replication.operation import Stamp, Vector
 from convoy_workloads.serving.replication.recovery import block

@@ -21,19 +21,15 @@ from convoy_workloads.serving.asgi import read_body
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.errors import RequestError
 from convoy_workloads.serving.extensions import Guard
+from convoy_workloads.serving.replication.frames import HEAD_BYTES, MAX_FRAME, Decoder, decode, encode
 from convoy_workloads.serving.replication.messages import (
-    HEAD_BYTES,
-    MAX_FRAME,
     Busy,
     Confirm,
-    Decoder,
     FrameError,
     Message,
     Pull,
     Push,
     Supply,
-    decode,
-    encode,
 )
 from convoy_workloads.serving.replication.transport import Unreachable
 

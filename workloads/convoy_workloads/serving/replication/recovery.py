@@ -6,15 +6,14 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from convoy_workloads.serving.replication.catching_up import STAMPS
+from convoy_workloads.serving.replication.frames import Decoder, encode
 from convoy_workloads.serving.replication.log import OperationLog
 from convoy_workloads.serving.replication.messages import (
-    Decoder,
     FrameError,
     Sender,
     StateBegin,
     StateEnd,
     StateStamps,
-    encode,
 )
 from convoy_workloads.serving.replication.operation import ORIGIN_BYTES, Operation, Stamp, Vector
 
