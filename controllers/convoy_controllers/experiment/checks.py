@@ -5,6 +5,7 @@ of the kinds and of the cluster's admission policies.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from convoy_controllers.experiment import arms
 from convoy_controllers.experiment.arms import Run
@@ -15,7 +16,6 @@ from convoy_controllers.experiment.observed import Observed
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_arm import ArmType
-from convoy_crds.experiment_hash import canonical
 from convoy_crds.experiment_schedule import combinations, schedule
 from convoy_crds.experiment_status import RunState, RunStatus
 from convoy_crds.reasons.catalogue import Reasons
@@ -26,19 +26,13 @@ MAX_COMBINATIONS = 32
 
 def send(draft: Draft) -> None:
     """Let the API server check the first run of each arm. For a sweep of jobs: of each combination, up to
-    MAX_COMBINATIONS different ones.
+    MAX_COMBINATIONS.
     """
-    seen: set[bytes] = set()
-    for run in _checked_runs(draft.experiment):
+    limit = None if draft.spec.sweep is None else MAX_COMBINATIONS
+    for run in islice(_checked_runs(draft.experiment), limit):
         name = _name(draft.experiment, run)
         record = RunStatus(name=name, block=run.block.id, arm=run.label, attempt=1, state=RunState.PENDING)
-        made = run_job(draft.experiment, run, record, draft.observed.engines)
-        body = canonical([run.arm.name, made["spec"]])
-        if body not in seen:
-            seen.add(body)
-            draft.check(RESOURCES[run.arm.type], made)
-        if draft.spec.sweep is not None and len(seen) == MAX_COMBINATIONS:
-            return
+        draft.check(RESOURCES[run.arm.type], run_job(draft.experiment, run, record, draft.observed.engines))
 
 
 def violation(observed: Observed) -> Violation | None:

@@ -84,9 +84,9 @@ def checks(lab: Lab) -> list[str]:
 
 
 def test_the_api_server_checks_each_combination_of_a_sweep_of_jobs() -> None:
-    lab = sweep(1, 2, 2, 3)
-    assert checks(lab) == [f"trial-check-only-{number}" for number in (0, 1, 3)]
-    lab.refused["trial-check-only-3"] = Refusal("admission denied: too many steps")
+    lab = sweep(1, 2, 3)
+    assert checks(lab) == [f"trial-check-only-{number}" for number in range(3)]
+    lab.refused["trial-check-only-2"] = Refusal("admission denied: too many steps")
     assert shown(lab)[1].startswith("spec.arms[0] with steps=3: admission denied: too many steps")
     assert len(checks(sweep(*range(90)))) == MAX_COMBINATIONS
 
