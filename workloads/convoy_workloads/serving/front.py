@@ -8,7 +8,8 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,6 +216,19 @@ class Front:
             raise queue_full(self.limits.queue, RETRY_SECONDS) from None
         self._live[id(request)] = request
         self.idle.clear()
+
+    @contextmanager
+    def request(self, headers: Mapping[bytes, bytes], receive: Receive) -> Iterator[Request]:
+        """Yield a request whose work items are submitted in this context. They are cancelled when the client
+        leaves, and when the context ends.
+        """
+        request = Request(request_id(headers))
+        watching = asyncio.ensure_future(watch(request, receive))
+        try:
+            yield request
+        finally:
+            watching.cancel()
+            self.close(request)
 
     def close(self, request: Request) -> None:
         """End a request. Its work items that still run are cancelled."""

@@ -4,7 +4,6 @@ output, `text_output`. The card of a tensor model lists its inputs and outputs.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -23,8 +22,6 @@ from convoy_workloads.serving.front import (
     failure,
     outputs_of,
     random_seed,
-    request_id,
-    watch,
 )
 from convoy_workloads.serving.kserve_tensors import RequestId
 from convoy_workloads.serving.openai.requests import DEFAULT_MAX_TOKENS, MAX_CHOICES, StopString, parse_body
@@ -147,15 +144,10 @@ class Routes:
         deadline = front.deadline(headers)
         card = self._card(http)
         body = await read_body(headers, http.receive, front.limits.body_bytes, deadline)
-        request = Request(request_id(headers))
-        watching = asyncio.ensure_future(watch(request, http.receive))
-        try:
+        with front.request(headers, http.receive) as request:
             if card.inputs:
                 return await self._tensors(request, card, (body, headers), deadline)
             return await self._texts(request, card, body, deadline)
-        finally:
-            watching.cancel()
-            front.close(request)
 
     async def _texts(self, request: Request, card: ModelCard, body: bytes, deadline: float) -> Response:
         """Continue each text of the input."""

@@ -25,7 +25,7 @@ from convoy_workloads.engines.aperon.writer import WriteRefused, WriterEnded, Wr
 from convoy_workloads.engines.aperon.writes import Writes
 from convoy_workloads.serving.asgi import read_body
 from convoy_workloads.serving.errors import RequestError, not_ready, queue_full
-from convoy_workloads.serving.front import RETRY_SECONDS, Front, Request, outputs_of, request_id, watch
+from convoy_workloads.serving.front import RETRY_SECONDS, Front, outputs_of, request_id
 
 Headers = Mapping[bytes, bytes]
 PATH = "/v1/vectors"
@@ -167,14 +167,9 @@ class VectorRoutes:
     async def _compute(self, http: HttpRequest, command: Command, deadline: float) -> Any:
         """Let the compute thread run a command. Return its result."""
         front = self._front
-        request = Request(request_id(dict(http.scope["headers"])))
-        watching = asyncio.ensure_future(watch(request, http.receive))
-        try:
+        with front.request(dict(http.scope["headers"]), http.receive) as request:
             front.submit(request, [VectorWork(command, deadline, request.push)])
             return (await outputs_of(request))["answer"]
-        finally:
-            watching.cancel()
-            front.close(request)
 
     async def _write(self, write: Callable[[], Awaitable[int]], deadline: float) -> int:
         """Return the number of changed records when a write is durable."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from convoy_workloads.serving.asgi import read_body
 from convoy_workloads.serving.errors import RequestError
-from convoy_workloads.serving.front import Front, Request, outputs_of, request_id, watch
+from convoy_workloads.serving.front import Front, Request, outputs_of
 from convoy_workloads.serving.openai.requests import parse_body
 from convoy_workloads.serving.protocol import Inference, ModelCard
 from convoy_workloads.serving.tensor_work import TensorWork
@@ -55,15 +54,10 @@ class Embeddings:
         _check(card, wanted)
         texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
         inputs = {card.inputs[0].name: np.array(texts, dtype=object)}
-        request = Request(request_id(headers))
-        watching = asyncio.ensure_future(watch(request, http.receive))
-        try:
+        with front.request(headers, http.receive) as request:
             inference = Inference(front.new_id(), card.name, inputs, (OUTPUT,), len(texts))
             front.submit(request, [TensorWork(inference, deadline, request.push)])
             outputs = await outputs_of(request)
-        finally:
-            watching.cancel()
-            front.close(request)
         return _response(request, card, wanted, outputs[OUTPUT])
 
 
