@@ -216,11 +216,14 @@ def _progress(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]])
     done = all(
         rollout.complete(state.get(name, ()), target.name, _desired(work, target, name)) for name in names
     )
-    if done:
-        status.current_revision = target.name
     every = [one for role in state.values() for one in role]
-    active = status.current_revision != target.name or any(one.revision != target.name for one in every)
     record = status.internal.rollout
+    # At 0 replicas, a revision that had replicas but none available is as unproven as before.
+    unproven = not every and record.revision == target.name and not record.updated_ready
+    if done and not unproven:
+        status.current_revision = target.name
+    begun = status.current_revision != target.name and not done
+    active = begun or any(one.revision != target.name for one in every)
     seen = units.progress(target.name, state, not active)
     paused = spec.rollout.paused
     fresh = units.record(record, seen, work.draft.now, paused=paused)

@@ -109,6 +109,11 @@ def _old(unit: Unit, goal: Goal) -> bool:
     return unit.revision != goal.target or unit.moving
 
 
+def _good(goal: Goal) -> bool:
+    """Return True if another revision than the target is known to work."""
+    return goal.fallback not in ("", goal.target)
+
+
 def _held(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
     """Keep the number of replicas while the rollout is paused or halted, and replace those that leave their
     nodes.
@@ -131,8 +136,9 @@ def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
     old = [one for one in units if _old(one, goal)]
     fresh = [one for one in units if not _old(one, goal)]
     proven = any(one.available for one in fresh)
-    most = limits.desired + (limits.surge if old else 0)
-    cap = limits.desired if proven or not old else _cap(limits)
+    careful = bool(old) or (_good(goal) and not proven)
+    most = limits.desired + (limits.surge if careful else 0)
+    cap = _cap(limits) if careful and not proven else limits.desired
     missing = max(0, min(cap, limits.desired) - len(fresh))
 
     gone = _unready_old(old, fresh, proven, missing - (most - len(units)), goal)
@@ -148,7 +154,7 @@ def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
     left = [one for one in units if one.number not in gone]
     short = max(0, limits.desired - len(left) - created, min(_unserved(left, goal, limits), room - created))
     short = 0 if proven else short
-    filler = goal.fallback if goal.fallback != goal.target else ""
+    filler = goal.fallback if _good(goal) else ""
     return Changes((goal.target,) * created + ((filler,) * short if filler else ()), tuple(sorted(gone)))
 
 
@@ -157,8 +163,7 @@ def _unserved(units: Sequence[Unit], goal: Goal, limits: Budget) -> int:
     up, until a replica of the target revision is available. Replicas that find no node need the room first.
     """
     fresh = [one for one in units if not _old(one, goal)]
-    good = goal.fallback not in ("", goal.target)
-    if not good or not fresh or any(one.available or one.unplaced for one in fresh):
+    if not _good(goal) or not fresh or any(one.available or one.unplaced for one in fresh):
         return 0
     return max(0, limits.minimum - (len(units) - len(fresh)))
 

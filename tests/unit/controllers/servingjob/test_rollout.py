@@ -83,6 +83,8 @@ CASES: dict[str, tuple[list[Unit], Goal, Budget, Changes]] = {
         Budget(5, 1, 0),
         Changes((OLD, OLD)),
     ),
+    "from zero with an unproven revision": ([], ROLL, SURGE, Changes((NEW, OLD, OLD))),
+    "only an unproven revision is left": ([idle(0, NEW)], ROLL, Budget(1, 1, 0), Changes((OLD,))),
     "a replica lost with an unproven revision": (
         [up(0), up(1), idle(2, NEW)],
         ROLL,

@@ -82,6 +82,26 @@ def test_undo_returns_to_a_stored_revision_and_stays_there() -> None:
     assert "unpin" not in servers.message("Progressing")
 
 
+def test_zero_replicas_do_not_make_a_bad_revision_good() -> None:
+    servers = Servers(replicas=3).settle()
+    first = servers.job.status.update_revision
+    broken_after(servers).size(1).run(5)
+    servers.edit(replicas=0).settle()
+    assert not servers.live() and servers.condition["Progressing"] == ("True", "RolloutComplete")
+    servers.edit(replicas=3).run(20)
+    serving = [pod for pod in servers.live() if pod.labels[LABEL_REVISION] == first]
+    assert len(serving) == 3 and servers.job.status.ready == "3/3"
+    assert servers.condition["Progressing"] != ("True", "RolloutComplete")
+
+
+def test_a_revision_that_is_set_at_zero_starts_in_all_replicas() -> None:
+    servers = Servers(replicas=3).settle()
+    servers.edit(replicas=0).settle().size(1).settle()
+    servers.edit(replicas=3).step()
+    assert {pod.labels[LABEL_REVISION] for pod in servers.live()} == {servers.job.status.update_revision}
+    assert len(servers.live()) == 3
+
+
 def test_an_unknown_revision_is_named_and_changes_nothing() -> None:
     servers = Servers().settle().rollout(revision="abc").settle()
     assert servers.condition["Valid"] == ("False", "InvalidSpec")
