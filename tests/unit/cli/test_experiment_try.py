@@ -232,14 +232,18 @@ def test_the_command_writes_the_files_and_prints_the_tables(tmp_path: Path) -> N
     assert again.exit_code == 1 and "is not empty" in again.output
 
 
+JOB = {"engine": {"name": "gpt"}, "roles": [{"name": "worker", "replicas": 1}]}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"blocks": 1}, "one block has no spread"),
         ({"perturbations": [{**SHIFT, "kind": "KillRank"}]}, "cannot inject KillRank"),
         (
-            {"arms": [{"name": "a", "type": "TrainingJob", "role": "Candidate", "template": {"spec": {}}},
+            {"arms": [{"name": "a", "type": "TrainingJob", "role": "Candidate", "template": {"spec": JOB}},
                       arm("hpa", "Comparator", {"name": "hpa"})],
+             "perturbations": [],
              "predictions": [{"name": "p", "outcome": "late", "candidate": "a", "comparator": "hpa",
                               "direction": "Better"}]},
             "spec.arms[0].type is TrainingJob: only arms of type Simulation run without",

@@ -65,6 +65,10 @@ def test_every_example_passes(example: Path) -> None:
         (served(volumes=[{"name": "convoy-model"}]), ["volumes[0].name: 'convoy-model' is reserved"]),
         (served(securityContext={"runAsUser": 0}), ["securityContext.runAsUser: user 0 is root"]),
         (spec(engine={"name": "gpt", "params": {"steps": 0}}), ["spec.engine.params.steps"]),
+        (
+            spec(engine={"name": "gpt", "params": {"width": 16, "heads": 3}}),
+            ["spec.engine.params: width: 16 must be a multiple of heads=3"],
+        ),
         (spec(roles=[{"name": "worker"}]), ["spec.roles[0].replicas", "required"]),
         (spec(roles=[{"name": "worker", "replicas": 2, "minReplicas": 3}]), ["spec.roles[0].minReplicas"]),
         (spec(roles=[]), ["spec.roles"]),
@@ -86,6 +90,65 @@ def test_an_error_has_its_field_path(tmp_path: Path, body: dict[str, Any], words
     code, output = validate(tmp_path, body)
     assert code == 1
     assert all(word in output for word in words), output
+
+
+def test_a_time_needs_its_zone(tmp_path: Path) -> None:
+    """The API server refuses such a time too."""
+    price = {"onDemandPerHour": 1, "spot": {"perHour": 0.3}, "asOf": "2026-11-26T12:00:00"}
+    selector = {"matchLabels": {"capacity": "spot"}}
+    pool = {"selector": selector, "maxNodes": 1, "allowedNamespaces": ["*"], "price": price}
+    code, output = validate(tmp_path, {**GOOD, "kind": "SpotPool", "spec": pool})
+    assert (code, "spec.price.asOf: Input should have timezone info" in output) == (1, True), output
+    price["asOf"] += "Z"
+    assert validate(tmp_path, {**GOOD, "kind": "SpotPool", "spec": pool})[0] == 0
+
+
+def compared(role: str, template: dict[str, Any]) -> dict[str, Any]:
+    """Return an Experiment whose arms are TrainingJobs. `role`: target of its perturbation."""
+    arms = [
+        {"name": name, "type": "TrainingJob", "role": kind, "template": {"spec": template}}
+        for name, kind in (("new", "Candidate"), ("old", "Comparator"))
+    ]
+    plan = {
+        "arms": arms,
+        "store": "results",
+        "blocks": 9,
+        "unperturbed": False,
+        "outcomes": [{"name": "goodput", "source": {"status": "goodput.ratio"}, "better": "Higher"}],
+        "perturbations": [{"name": "k", "kind": "KillRank", "magnitudes": [2], "target": {"role": role}}],
+        "predictions": [
+            {
+                "name": "p",
+                "outcome": "goodput",
+                "candidate": "new",
+                "comparator": "old",
+                "direction": "Better",
+                "perturbation": "k",
+            }
+        ],
+    }
+    return {**GOOD, "kind": "Experiment", "spec": plan}
+
+
+@pytest.mark.parametrize(
+    ("role", "template", "message"),
+    [
+        ("worker", GOOD["spec"], ""),
+        ("wroker", GOOD["spec"], "spec.perturbations[0].target.role: arm 'new' has no role 'wroker'"),
+        (
+            "worker",
+            {**GOOD["spec"], "engine": {"name": "gpt", "params": {"stepps": 9}}},
+            "spec.arms[1].template.spec.engine.params: unknown parameter 'stepps'",
+        ),
+        ("worker", {**GOOD["spec"], "recovry": {}}, "spec.arms[0].template.spec.recovry: "),
+    ],
+    ids=["good", "role", "parameter", "field"],
+)
+def test_the_jobs_of_an_experiment_are_checked(
+    tmp_path: Path, role: str, template: dict[str, Any], message: str
+) -> None:
+    code, output = validate(tmp_path, compared(role, template))
+    assert (code, message in output) == (1 if message else 0, True), output
 
 
 def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:

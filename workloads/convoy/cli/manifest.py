@@ -15,11 +15,15 @@ from pydantic import ValidationError
 from convoy.cli.field_errors import name_error, violation
 from convoy.cli.kubernetes_yaml import load_all
 from convoy.cli.rules import broken_rules, schema_of, without_nulls
+from convoy_controllers.experiment import arms
+from convoy_controllers.experiment.spec_problems import spec_problems
 from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.servingjob.templates import findings
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.engine import Engine
-from convoy_crds.experiment import Experiment
+from convoy_crds.experiment import Experiment, ExperimentSpec
+from convoy_crds.experiment_arm import Arm
+from convoy_crds.field_paths import InvalidFieldPath
 from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS, by_name
 from convoy_crds.meta import API_VERSION, GROUP, Model
@@ -28,6 +32,7 @@ from convoy_crds.servingjob import ServingJob
 from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import EngineRef, TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
+from convoy_workloads.engines.params_check import model_error
 from convoy_workloads.simulators import plan_check
 
 
@@ -142,8 +147,29 @@ def problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
     if manifest.serving is not None:
         found += _serving_problems(manifest.serving, manifests)
     if isinstance(manifest.model, Experiment):
-        found += plan_check.problems(manifest.model.spec)
+        found += _experiment_problems(manifest.model.spec, manifests)
     return [f"{manifest.where}: {problem}" for problem in found]
+
+
+def _experiment_problems(spec: ExperimentSpec, manifests: Sequence[Manifest]) -> list[str]:
+    found = plan_check.problems(spec)
+    named = {problem.partition(":")[0] for problem in found}
+    found += [f"{path}: {why}" for path, why in spec_problems(spec) if path not in named]
+    for number, arm in enumerate(spec.arms):
+        if arm.template is not None and arm.tuning is None:
+            found += [f"spec.arms[{number}].template.{one}" for one in _arm_problems(spec, arm, manifests)]
+    return found
+
+
+def _arm_problems(spec: ExperimentSpec, arm: Arm, manifests: Sequence[Manifest]) -> list[str]:
+    """Return the errors of an arm's job. A sweep's job has the first values of its parameters."""
+    swept = [(one.path, one.values[0]) for one in (spec.sweep.parameters if spec.sweep is not None else ())]
+    try:
+        settings = arms.settings(arm, swept)
+    except InvalidFieldPath:
+        return []  # The operator names a path that does not fit.
+    job = parse({"apiVersion": API_VERSION, "kind": arm.type, "metadata": {"name": "arm"}, "spec": settings})
+    return [problem.removeprefix(f"{job.where}: ") for problem in problems(job, manifests)]
 
 
 def _engine_problems(engine: Engine) -> list[str]:
@@ -184,4 +210,6 @@ def _engine_ref_problems(
         ]
     if error := params_error(engine.spec.params_schema, ref.params):
         return [f"{error[0].replace('spec.engine', where)}: {error[1]}"]
+    if engine is catalogue().get(ref.name) and (why := model_error(ref.name, ref.params)):
+        return [f"{where}.params: {why}"]
     return []
