@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from convoy_crds.allowed_namespaces import ALLOWED_NAMESPACES_RULE, AllowedNamespaces, allows
 from convoy_crds.kind import Column, Editors, Kind, Scope
@@ -29,7 +28,7 @@ _EMPTY = " && ".join(
 class PriceStep(Model):
     """The price from one time to the next step."""
 
-    from_: Annotated[datetime, Field(alias="from")]
+    from_: Annotated[AwareDatetime, Field(alias="from")]
     """Time from which the price holds."""
     per_hour: PricePerHour
 
@@ -73,7 +72,7 @@ class Price(Model):
     on_demand_per_hour: PricePerHour
     """Price of an on-demand node per hour. It also counts for a spot node whose price is unknown."""
     spot: SpotPrice
-    as_of: datetime | None = None
+    as_of: AwareDatetime | None = None
     """Time at which the spot price was read. Without it the on-demand price counts. For a trace, the
     annotation `convoy.dev/price-as-of` of the ConfigMap replaces this time.
     """
