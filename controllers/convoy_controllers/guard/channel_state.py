@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from convoy_controllers.guard import evidence
-from convoy_controllers.guard.robust import TO_SIGMA, median, spread
+from convoy_controllers.guard.robust import TO_SIGMA, clipped, median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints
 
 SUSPECTED = float(np.log(30.0))
@@ -197,7 +197,7 @@ class ChannelState:
         tau = float(np.sqrt(max(variance, _LEAST_TAU**2)))
         weight = np.where(self.mean_windows > 0, tau**2 / (tau**2 + noise), 0.0)
         most = min(_BASELINE_TAUS * tau, rules.cap)
-        offset = np.clip(weight * self.mean, -min(most, rules.fast), most)
+        offset = clipped(weight * self.mean, -min(most, rules.fast), most)
         return offset, np.minimum(_PRIOR_TAUS * tau * np.sqrt(1 - weight), rules.cap)
 
     def allowed(self, rules: Rules) -> Floats:
@@ -245,7 +245,7 @@ def advance(
     stays = alarmed & ~over
     excess = residual - allowed + np.log1p(rules.delta)
     suspected_windows = np.where(state.since > 0, state.suspected_windows, 0) + reported
-    weight = np.where(reported, 1 / np.clip(suspected_windows, 1, _NOISE_WINDOWS), 0.0)
+    weight = np.where(reported, 1 / clipped(suspected_windows, 1, _NOISE_WINDOWS), 0.0)
     size = state.size + weight * (np.where(reported, excess, 0.0) - state.size)
     worst = np.where(suspected_windows >= _FEW_WINDOWS, np.maximum(state.worst, size), 0.0)
     sums[:, over] = -np.inf
@@ -303,7 +303,7 @@ def _learned(
     reported = ~np.isnan(residual)
     trusted = reported & ~state.alarmed & (state.strength < rules.suspected)
     fresh = state.windows + 1
-    pace = np.sqrt(1 + 1 / np.clip(state.level_windows, 1, _LEVEL))
+    pace = np.sqrt(1 + 1 / clipped(state.level_windows, 1, _LEVEL))
     deviation = np.where(reported & (state.level_windows > 0), (residual - state.level) / pace, np.nan)
     if before is not None:
         sigma = _stepwise_sigma(state, residual - before, rules)
@@ -367,7 +367,7 @@ def _rho(state: ChannelState, deviation: Floats, trusted: Bools) -> float:
     both = trusted & ~np.isnan(deviation) & ~np.isnan(state.deviation)
     if not both.any():
         return state.rho
-    agree = float(np.mean(np.sign(deviation[both]) * np.sign(state.deviation[both])))
-    now = np.sin(np.pi / 2 * agree)
+    signs = np.sign(deviation[both]) * np.sign(state.deviation[both])
+    now = np.sin(np.pi / 2 * (float(signs.sum()) / len(signs)))
     weight = 1 / min(state.windows + _PRIOR_RHO_WINDOWS, _NOISE_WINDOWS + _PRIOR_RHO_WINDOWS)
-    return float(np.clip(state.rho + weight * (now - state.rho), 0.0, _MOST_RHO))
+    return float(min(max(state.rho + weight * (now - state.rho), 0.0), _MOST_RHO))

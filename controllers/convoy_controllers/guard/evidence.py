@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from convoy_controllers.guard.robust import clipped
 from convoy_controllers.guard.telemetry import Floats
 
 SHIFTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -73,7 +74,7 @@ def log_e_values(z: Floats) -> Floats:
     """
     # Round down, because an e-value must never be too large.
     unknown = np.isnan(z)
-    at = np.clip((np.where(unknown, 0.0, z) - _LOWEST) / _STEP, 0, len(_GRID) - 1).astype(np.int64)
+    at = clipped((np.where(unknown, 0.0, z) - _LOWEST) / _STEP, 0, len(_GRID) - 1).astype(np.int64)
     values: Floats = _TABLE.take(at, axis=1)
     values[:, unknown] = 0.0
     return values
@@ -93,4 +94,4 @@ def mixed(sums: Floats) -> Floats:
     """Return by unit the logarithm of its evidence, which is the mean of its sums over the shifts."""
     top = np.max(sums, axis=0)
     safe = np.where(np.isfinite(top), top, 0.0)
-    return np.asarray(safe + np.log(np.mean(np.exp(sums - safe), axis=0) + 1e-300))
+    return np.asarray(safe + np.log(np.exp(sums - safe).sum(axis=0) / len(sums) + 1e-300))

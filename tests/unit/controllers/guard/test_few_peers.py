@@ -89,7 +89,7 @@ def test_nobody_is_named_without_a_slow_rank(job: Job) -> None:
         (replace(job, work=0.2), []),
         (replace(job, sigma=0.1, rho=0.8), []),
     ):
-        found = played(one, *faults)
+        found = played(one, *faults, windows=ONSET + WITHIN)
         assert named(found) == set(), (one, faults)
 
 
