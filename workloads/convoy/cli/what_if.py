@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import groupby
@@ -15,7 +14,7 @@ import typer
 from convoy.cli import load_store, table
 from convoy.cli.cluster import Failure
 from convoy.cli.output import Output
-from convoy.cli.sources import STDIN
+from convoy.cli.text_file import read_text
 from convoy.cli.topology.network import read_network
 from convoy_controllers.astrasim.loadstore.parsing import MEMBER as LOAD_STORE
 from convoy_controllers.astrasim.network.fabrics.fabric import Fabric
@@ -133,18 +132,7 @@ def _differences(case: Case, events: int) -> tuple[list[str], Result]:
 
 def _read(file: Path) -> Any:
     """Return the content of a JSON file. Raises Failure if the file is too large or not JSON."""
-    try:
-        if file == STDIN:
-            text = sys.stdin.read(MOST_BYTES + 1)
-        else:
-            with file.open(encoding="utf-8") as opened:
-                text = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise Failure(f"{file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise Failure(f"{file}: is no text: {error}; {EXPECTED}") from error
-    if len(text) > MOST_BYTES:
-        raise Failure(f"{file}: is larger than {MOST_BYTES >> 20} MiB")
+    text = read_text(file, MOST_BYTES, EXPECTED)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from convoy.cli.cluster import Failure
+from convoy.cli.text_file import read_text
 from convoy_controllers.astrasim.parsing.fields import InvalidInput
 
 MOST_BYTES = 16 << 20
@@ -25,15 +26,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def read(path: Path) -> Any:
     """Return the content of a file. Raises Failure if it is too large, or neither JSON nor YAML."""
-    try:
-        with path.open(encoding="utf-8") as opened:
-            text = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise Failure(f"{path}: {error}") from error
-    if len(text) > MOST_BYTES:
-        raise Failure(f"{path}: is larger than {MOST_BYTES >> 20} MiB")
+    text = read_text(path, MOST_BYTES)
     try:
         return _parsed(text)
     except InvalidInput as error:
