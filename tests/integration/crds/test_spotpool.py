@@ -79,6 +79,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 TYPES: list[tuple[dict[str, Any], str]] = [
     (priced(steps=[EARLY, EARLY]), "Duplicate value"),
     (priced(steps=[{"from": "soon", "perHour": 1}]), "spec.price.spot.steps[0].from"),
+    (priced(steps=[{"from": "2026-01-01T00:00:00", "perHour": 1}]), "spec.price.spot.steps[0].from"),
+    (pool(price={**PRICE, "asOf": "2026-01-01T00:00:00"}), "spec.price.asOf"),
     (priced(perHour=0), "spec.price.spot.perHour"),
     (pool(fallback={**FALLBACK, "spotBelow": 0}), "spec.fallback.spotBelow"),
     (
