@@ -5,7 +5,6 @@ decisions.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ from convoy.cli.field_errors import field_path
 from convoy.cli.manifest import InvalidYaml, documents, parse
 from convoy.cli.output import Output
 from convoy.cli.rules import broken_rules
-from convoy.cli.sources import STDIN
+from convoy.cli.text_file import read_text
 from convoy_controllers.simulate.job_kind import Report, Table
 from convoy_controllers.simulate.replay import History, replay
 from convoy_controllers.simulate.scenario import Scenario
@@ -54,12 +53,10 @@ def simulate(
 
 def load(file: Path) -> Scenario:
     """Return the scenario in a file. Raises Failure with the file and field if the scenario is invalid."""
+    text = read_text(file)
     try:
-        text = sys.stdin.read() if file == STDIN else file.read_text()
         bodies = list(documents(text))
-    except OSError as error:
-        raise Failure(f"{file}: {error.strerror or error}") from error
-    except (InvalidYaml, UnicodeDecodeError) as error:
+    except InvalidYaml as error:
         raise Failure(f"{file}: {error}") from error
     if len(bodies) != 1:
         raise Failure(f"{file}: a scenario must be one YAML document with nodes and jobs")

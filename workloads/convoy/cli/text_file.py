@@ -8,10 +8,14 @@ from pathlib import Path
 from convoy.cli.cluster import Failure
 from convoy.cli.sources import STDIN
 
+MOST_CHARS = 64 << 20
 
-def read_text(file: Path, most: int, expected: str = "") -> str:
-    """Return the text of a file, or of stdin for `-`. Raises Failure if the file cannot be read, is no UTF-8,
-    or has more than `most` characters. `expected`: what the file should be, for the message about other bytes.
+
+def read_text(file: Path, most: int = MOST_CHARS, expected: str = "") -> str:
+    """Return the text of a file, or of stdin for `-`. `expected`: what the file should be, for the message
+    about other bytes.
+
+    Raises Failure if the file cannot be read, is no UTF-8, or has more than `most` characters.
     """
     try:
         if file == STDIN:

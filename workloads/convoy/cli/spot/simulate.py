@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +13,8 @@ from pydantic import ValidationError
 from convoy.cli.cluster import Failure
 from convoy.cli.field_errors import field_path
 from convoy.cli.output import Output
-from convoy.cli.sources import STDIN
 from convoy.cli.table import new_table, print_table
+from convoy.cli.text_file import read_text
 from convoy_workloads.plot import curve
 
 if TYPE_CHECKING:
@@ -137,12 +136,10 @@ def _trace(params: Params, seed: int, file: Path | None, unit: str) -> SpotTrace
         return base_trace(params, seed)
     if unit not in list(TimeUnit):
         raise Failure(f"--unit must be one of {', '.join(TimeUnit)}, not {unit!r}")
+    text = read_text(file)
     try:
-        text = sys.stdin.read() if file == STDIN else file.read_text()
         return recorded(parse_counts(text, TimeUnit(unit)), params, seed)
-    except OSError as error:
-        raise Failure(f"{file}: {error.strerror or error}") from error
-    except (InvalidTrace, UnicodeDecodeError) as error:
+    except InvalidTrace as error:
         raise Failure(f"{file}: {error}") from error
 
 
