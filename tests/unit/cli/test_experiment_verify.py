@@ -147,7 +147,7 @@ def test_the_order_of_the_figures_in_a_block_is_no_difference(files: Mapping[str
             f"status.blocks 0 figures {BLOCKS[0]['figures'][0]['arm']} seconds: status nothing",
         ),
         ({"blocks": BLOCKS[1:]}, "status.blocks 0: status nothing"),
-        ({"verdicts": []}, "status.verdicts faster: status nothing, store 'Supported'"),
+        ({"verdicts": []}, 'status.verdicts faster: status nothing, store "Supported"'),
     ],
 )
 def test_files_in_the_store_are_compared_with_the_status(

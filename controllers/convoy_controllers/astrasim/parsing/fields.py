@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -123,5 +124,7 @@ def _shown(value: Any) -> str:
         case list():
             return "a list"
         case _:
-            text = repr(value)
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            # JSON may hold half of a surrogate pair, which no output can encode.
+            text = text.encode("utf-8", "backslashreplace").decode()
             return text if len(text) <= 60 else text[:57] + "..."

@@ -53,7 +53,7 @@ def link(start: Any, end: Any) -> Any:
 @pytest.mark.parametrize(
     ("network", "path", "value", "message"),
     [
-        (GRAPH, "type", "cube", "type: must be one of mesh, torus, fatTree, graph, is 'cube'"),
+        (GRAPH, "type", "cube", 'type: must be one of mesh, torus, fatTree, graph, is "cube"'),
         (GRAPH, "npus_count", 1, "npus_count: must be from 2 to 65536, is 1"),
         (GRAPH, "npus_count", 4, "links: there is no way from rank 0 to rank 3"),
         (GRAPH, "npus_count", 2, "links[2].from: must be from 0 to 1, is 2"),
@@ -76,7 +76,7 @@ def link(start: Any, end: Any) -> Any:
         (GRAPH, "links/1/latency_ns", float("inf"), "links[1].latency_ns: must be at most"),
         (GRAPH, "links/2/duplex", False, "links: there is no way from rank 0 to rank 2"),
         (GRAPH, "links/1/up", True, "links[1].up: there is no such field"),
-        (GRAPH, "routing", "random", "routing: must be one of first, ecmp, is 'random'"),
+        (GRAPH, "routing", "random", 'routing: must be one of first, ecmp, is "random"'),
         (GRAPH, "routes/0", [0, 1], "routes[0]: has no link from entry 0 to entry 1"),
         (GRAPH, "routes/0", [0, "s"], "routes[0]: must lead from a rank to a rank"),
         (GRAPH, "routes/0", [0], "routes[0]: must lead from a rank to a rank"),
@@ -88,7 +88,7 @@ def link(start: Any, end: Any) -> Any:
         (MESH, "npus_count", [2] * 5, "npus_count: needs 1 to 4 dimensions, has 5"),
         (MESH, "npus_count", [1024, 1024], "npus_count: may be at most 65536 ranks in all, are 1048576"),
         (MESH, "bandwidth_GBps", [50], "bandwidth_GBps: needs one number, or 2, one for each dimension"),
-        (MESH, "latency_ns", [1, "a"], "latency_ns[1]: must be a number, is 'a'"),
+        (MESH, "latency_ns", [1, "a"], 'latency_ns[1]: must be a number, is "a"'),
         (MESH, "k", 4, "k: there is no such field"),
         (TREE, "k", 5, "k: must be even, is 5"),
         (TREE, "k", 66, "k: must be from 2 to 64, is 66"),

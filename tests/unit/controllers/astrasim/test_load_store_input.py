@@ -99,7 +99,7 @@ def test_every_parameter_can_be_given() -> None:
             {"links": {"fabric": "Torus"}},
             "loadStore.links.fabric: must be one of Switch, FullyConnected, Ring",
         ),
-        ({"links": {"controlFirst": "no"}}, "loadStore.links.controlFirst: must be true or false, is 'no'"),
+        ({"links": {"controlFirst": "no"}}, 'loadStore.links.controlFirst: must be true or false, is "no"'),
         (
             {"mode": "analytical", "links": {"controlFirst": False}},
             "loadStore.mode: the closed form needs links.controlFirst",

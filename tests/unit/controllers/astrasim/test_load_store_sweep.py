@@ -125,7 +125,7 @@ def parsed(**changes: Any) -> Sweep:
         ({"size": [1]}, "sweep.size: there is no such field"),
         ({"bytes": []}, "sweep.bytes: needs at least one value"),
         ({"bytes": [64, 64]}, "sweep.bytes: needs at least one value, and each one once"),
-        ({"bytes": ["64"]}, "sweep.bytes[0]: must be a whole number, is '64'"),
+        ({"bytes": ["64"]}, 'sweep.bytes[0]: must be a whole number, is "64"'),
         ({"bytes": 64}, "sweep.bytes: must be a list, is 64"),
         ({"algorithm": ["tree"]}, "sweep.algorithm[0]: must be one of oneShot, twoShot, ring, direct"),
         ({"latencyNs": [-1]}, "sweep.latencyNs[0]: must be at least 0, is -1"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from convoy_crds.experiment_status import BlockStatus, ExperimentStatus
+from convoy_crds.shown import shown
 
 DATA_FILE, RESULT_FILE = "data.json", "result.json"
 
@@ -62,4 +63,4 @@ def _compared(where: str, status: Mapping[Any, Any], stored: Mapping[Any, Any]) 
 
 
 def _short(value: Any) -> str:
-    return "nothing" if value is None else repr(value)[:200]
+    return "nothing" if value is None else shown(value, 200)
