@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 
 from convoy_controllers.resources import GUARD_POLICIES, LEASES, NODES
+from convoy_crds.shown import error_line
 from convoy_crds.terms import DEFAULT_POLICY, LABEL_AGENT_READY, LEASE_NAME
 from convoy_operator import errors
 from convoy_operator.catalogue import is_own
@@ -58,7 +59,7 @@ async def run() -> int:
             f"nodes may still have the label {LABEL_AGENT_READY}, and Lease {LEASE_NAME} and GuardPolicy "
             f"{DEFAULT_POLICY} may still exist"
         )
-        print(f"clean-up failed, {left}: {fault!r}", file=sys.stderr)
+        print(f"clean-up failed, {left}: {error_line(fault)}", file=sys.stderr)
         return 1
     finally:
         await client.close()

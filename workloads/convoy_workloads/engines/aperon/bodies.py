@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from convoy_crds.shown import shown
 from convoy_workloads.engines.aperon import spaces
 from convoy_workloads.engines.aperon.columns import checked_records
 from convoy_workloads.engines.aperon.commands import Query
@@ -92,13 +93,15 @@ B = TypeVar("B", bound=_Body)
 
 
 def parse(kind: type[B], body: bytes) -> B:
-    """Return a body. Raises RequestError."""
+    """Return the body of a request as an object of `kind`. Raises RequestError, with the path of the invalid
+    field.
+    """
     return parse_body(kind, body or b"{}")
 
 
 def search(body: SearchBody, settings: IndexSettings, results: int, most: int) -> tuple[Floats, Query]:
-    """Return the vectors and the query of a search. Raises InvalidInput. `results`: those of a query that
-    names no number. `most`: queries of a request.
+    """Return the vectors and the query of a search. Raises InvalidInput, with the path of the invalid field.
+    `results`: those of a query that names no number. `most`: queries of a request.
     """
     if (body.query is None) == (body.queries is None):
         raise InvalidInput("queries", "give either `query`, one vector, or `queries`, several")
@@ -149,7 +152,7 @@ def check_numbers(name: str, count: int, dimension: int, what: str) -> None:
 
 
 def upsert(body: UpsertBody, settings: IndexSettings, most: int) -> Upsert:
-    """Return the checked records of an upsert. Raises InvalidInput."""
+    """Return the checked records of an upsert. Raises InvalidInput, with the path of the invalid field."""
     if body.records is None:
         return _upsert(body.ids, body.vectors, body.metadata, settings, most)
     if not (body.ids is None and body.vectors is None and body.metadata is None):
@@ -183,7 +186,7 @@ def _upsert(
 
 
 def ids_of(ids: Rows, settings: IndexSettings, most: int) -> list[Id]:
-    """Return checked ids. Raises InvalidInput."""
+    """Return checked ids. Raises InvalidInput, with the path of the invalid field."""
     found = checked_ids("ids", ids, settings.id_type)
     if not 1 <= len(found) <= most:
         raise InvalidInput("ids", f"{len(found)} ids are not between 1 and {most}")
@@ -191,7 +194,7 @@ def ids_of(ids: Rows, settings: IndexSettings, most: int) -> list[Id]:
 
 
 def get(body: GetBody, settings: IndexSettings, most: int) -> list[Id]:
-    """Return the checked ids of a body. Raises InvalidInput."""
+    """Return the checked ids of a body. Raises InvalidInput, with the path of the invalid field."""
     found = ids_of(body.ids, settings, most)
     if body.include_vectors:
         check_numbers("include_vectors", len(found), settings.dimension, "records")
@@ -199,7 +202,9 @@ def get(body: GetBody, settings: IndexSettings, most: int) -> list[Id]:
 
 
 def vectors(name: str, values: Any, settings: IndexSettings) -> Floats:
-    """Return vectors of a body as they are stored and searched. Raises InvalidInput."""
+    """Return vectors of a body as they are stored and searched. Raises InvalidInput, with the path of the
+    invalid field.
+    """
     if isinstance(values, str):
         values = _from_base64(name, values, settings.dimension)
     elif not isinstance(values, list):
@@ -220,7 +225,7 @@ def _check_numbers(name: str, values: Rows) -> None:
         kinds = set(map(type, row))
         if not kinds <= {int, float}:
             wrong = next(place for place, one in enumerate(row) if type(one) not in (int, float))
-            raise InvalidInput(f"{name}[{at}][{wrong}]", f"{row[wrong]!r} is no number")
+            raise InvalidInput(f"{name}[{at}][{wrong}]", f"{shown(row[wrong])} is no number")
 
 
 def _from_base64(name: str, text: str, dimension: int) -> Floats:
