@@ -5,12 +5,14 @@ request may be lost beyond those in flight, and nothing may be left.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.kit.usage import Usage, UsageSampler
@@ -22,6 +24,7 @@ from e2e.bench.soak.spot import Spot
 from e2e.bench.soak.sweeps import Sweeps
 from e2e.bench.soak.training import Training, script
 from e2e.bench.survival.surroundings import everything_on
+from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -52,6 +55,7 @@ UPGRADE_AT, KILLS_UNTIL = 0.5, 0.55
 """Shares of the time at which the upgrade begins, and until which processes of Convoy are killed. After that,
 their memory is compared.
 """
+RAW = files.CHECKOUT / "build" / "soak"
 _REST_SECONDS, _SAMPLES_AT_REST = 120.0, 6
 """Seconds for which processes are measured without jobs, and minimum number of samples of each process."""
 
@@ -65,7 +69,7 @@ class Upgrade:
     seconds: float = 0.0
     _thread: threading.Thread | None = field(default=None)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the upgrade in the background, unless it has begun."""
         if self._thread is None:
             self.cluster.progress.report("the upgrade begins")
@@ -117,7 +121,7 @@ class Soak:
             self.check(create=True)
             share = (now - began) / seconds
             if share > UPGRADE_AT:
-                self.upgrade.begin()
+                self.upgrade.start()
             if now >= due:
                 self.faults.inject(processes=share < KILLS_UNTIL)
                 due = time.monotonic() + self.faults.rng.uniform(5, 25)
@@ -192,9 +196,9 @@ def _measure(place: _Place, minutes: float, seed: int, found: Figures) -> None:
     with UsageSampler(cluster) as at_rest:
         time.sleep(_REST_SECONDS)
     with UsageSampler(cluster) as loaded:
-        experiments.begin()
-        serving.begin()
-        spot.begin(minutes * 60)
+        experiments.start()
+        serving.start()
+        spot.start(minutes * 60)
         soak.run(minutes * 60)
     spot.end()
     soak.settle()
@@ -203,10 +207,23 @@ def _measure(place: _Place, minutes: float, seed: int, found: Figures) -> None:
     for part in parts:
         part.record(found)
     _record(soak, at_rest.usage, loaded.usage, found)
+    write_raw(serving.result, loaded.usage)
     left = _left(place, before, training.uids)
     for line in left:
         report(f"left: {line}")
     found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
+
+
+def write_raw(result: dict[str, Any], usage: Usage) -> None:
+    """Write the report of the load and the samples of memory below RAW."""
+    RAW.mkdir(parents=True, exist_ok=True)
+    (RAW / "load.json").write_text(json.dumps(result))
+    rows = [
+        f"{name},{node},{pid},{sample.at:.0f},{sample.mib:.1f}"
+        for (name, node, pid), samples in sorted(usage.series.items())
+        for sample in samples
+    ]
+    (RAW / "memory.csv").write_text("\n".join(["process,node,pid,seconds,mib", *rows, ""]))
 
 
 def _objects(place: _Place) -> set[str]:

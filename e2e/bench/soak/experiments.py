@@ -46,7 +46,7 @@ class ExperimentRuns(Part):
         self._running = False
         self.ended = 0
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Run the plan on this machine, for the figures that it must have."""
         self._expected = undisturbed(self._spec)
 

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from kubernetes import client
+
 from convoy_crds.perturbations import PerturbationKind
 from e2e.bench.soak.part import NO_ANSWER
-from e2e.bench.soak.serving import Serving
+from e2e.bench.soak.serving import REPLICAS, Serving
 from e2e.bench.soak.training import Training
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import COMPONENTS
 from e2e.drive.cluster_state import leader
 from e2e.drive.faults import kill_processes
 from e2e.drive.perturbations import PodTarget, inject
+from e2e.drive.serving_jobs import is_ready
 
 OUTAGE_SECONDS = 10.0
 """Length of an outage of the API server."""
@@ -42,7 +45,7 @@ class Faults:
 
     def inject(self, processes: bool) -> None:
         """Inject a random fault, and undo it. With `processes`, it may be one of PROCESS_FAULTS."""
-        names = ("rank", "pod", "replica", "replica_pod", "drain", *(PROCESS_FAULTS if processes else ()))
+        names = ("rank", "pod", "replica", "eviction", "drain", *(PROCESS_FAULTS if processes else ()))
         fault = self.rng.choice(names)
         self.report(f"fault: {fault}")
         try:
@@ -78,15 +81,22 @@ class Faults:
             pass
 
     def _replica(self) -> None:
-        """Kill the process of a replica that serves."""
-        pod = self._one_of(self.serving.pods())
+        """Kill the process of a replica while the others serve."""
+        pods = self.serving.pods()
+        if not all(map(is_ready, pods)) or len(pods) < REPLICAS:
+            raise AssertionError("another replica is away")
+        pod = self._one_of(pods)
+        self.serving.kills.append(time.time())
         with inject(PerturbationKind.KILL_RANK, 1, PodTarget.of(self.cluster, pod)):
             self.serving.kills.append(time.time())
 
-    def _replica_pod(self) -> None:
-        """Delete the pod of a replica, with its grace period. It must end its requests."""
+    def _eviction(self) -> None:
+        """Evict the pod of a replica, as a drain does. It must end its requests."""
         pod = self._one_of(self.serving.pods())
-        self.serving.serving.core.delete_namespaced_pod(pod.metadata.name, self.serving.serving.namespace)
+        metadata = client.V1ObjectMeta(name=pod.metadata.name, namespace=self.serving.serving.namespace)
+        self.serving.serving.core.create_namespaced_pod_eviction(
+            metadata.name, metadata.namespace, client.V1Eviction(metadata=metadata)
+        )
 
     def _drain(self) -> None:
         """Drain a node with a pod of a job, and uncordon it."""

@@ -1,4 +1,4 @@
-"""What every part of the soak does: begin, go on, end, and report."""
+"""Base class of the parts of the soak: training, serving, spot nodes, Experiments and sweeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Part(ABC):
     def __init__(self, report: Callable[[str], None]) -> None:
         """`report`: prints a line about the progress."""
         self.unexpected: list[str] = []
-        """What should not have happened, one text each."""
+        """One text for each thing that should not have happened."""
         self._report = report
 
     @abstractmethod

@@ -14,12 +14,15 @@ from e2e.drive.jobs import WaitTimeout
 from e2e.drive.serving_jobs import Load, ServingJobs, load, seeded
 
 NAME = "served"
+REPLICAS = 2
 RATE = 5.0
 """Requests per second, each on a connection of its own."""
 TIMEOUT_SECONDS = 30
 """Time limit of a request."""
 ROLL_SECONDS = 240.0
 """Time between two revisions."""
+CHANGE_SECONDS = 5.0
+"""Time after a kill in which the Service may still send requests to the pod."""
 
 
 def lost_beyond_in_flight(
@@ -39,6 +42,13 @@ def lost_beyond_in_flight(
     ]
 
 
+def soon_after(lost: Iterable[Mapping[str, Any]], started_at: float, kills: Iterable[float]) -> int:
+    """Return the number of lost requests that arrived within CHANGE_SECONDS after a kill."""
+    moments = list(kills)
+    arrivals = [started_at + one["atSeconds"] for one in lost]
+    return sum(any(0.0 <= at - kill <= CHANGE_SECONDS for kill in moments) for at in arrivals)
+
+
 class Serving(Part):
     """The ServingJob of the soak and its load."""
 
@@ -49,17 +59,18 @@ class Serving(Part):
         super().__init__(report)
         self.serving = serving
         self.kills: list[float] = []
-        """Unix times at which a process that serves was killed."""
+        """Unix times shortly before and after a process that serves was killed."""
         self.revisions = 1
         self._selector = dict(selector)
         self._stack = ExitStack()
         self._load: Load | None = None
-        self._result: dict[str, Any] = {}
+        self.result: dict[str, Any] = {}
+        """Report of the load, after it has ended."""
         self._rolled_at = 0.0
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Create the job, wait until it serves, and start the load."""
-        self.serving.create(NAME, replicas=2, roles=[self._role(1)], rollout={"drainSeconds": 10})
+        self.serving.create(NAME, replicas=REPLICAS, roles=[self._role(1)], rollout={"drainSeconds": 10})
         self.serving.wait_rolled(NAME, 240)
         arguments = (f"--timeout={TIMEOUT_SECONDS}", "--no-keep-alive")
         self._load = self._stack.enter_context(load(self.serving.url(NAME), RATE, 7200, *arguments))
@@ -96,7 +107,7 @@ class Serving(Part):
         if not self.at_rest():
             self.wrong(f"the newest revision has not rolled: {self.serving.status(NAME)}")
         if self._load is not None:
-            self._result = self._load.report()
+            self.result = self._load.report()
         self._stack.close()
         try:
             self.serving.delete(NAME)
@@ -105,7 +116,7 @@ class Serving(Part):
 
     def record(self, found: Figures) -> None:
         """Add the counts of requests."""
-        result = self._result
+        result = self.result
         bad = result["failed"] + result["lost"] + result["unsent"]
         lost = lost_beyond_in_flight(result["failures"], result["startedAt"], self.kills, TIMEOUT_SECONDS)
         for one in lost[:20]:
@@ -116,6 +127,9 @@ class Serving(Part):
         found.add(Metric("requests that were shed", "requests"), result["shed"])
         found.add(Metric("requests lost in flight at a kill", "requests"), bad - len(lost))
         found.add(Metric("requests lost beyond those in flight at a kill", "requests", 0), len(lost))
+        soon = soon_after(lost, result["startedAt"], self.kills)
+        words = f"of them, arrived within {CHANGE_SECONDS:.0f} s after a kill"
+        found.add(Metric(words, "requests"), soon)
         found.add(Metric("requests without any outcome", "requests", 0), result["scheduled"] - known)
         found.add(Metric("revisions that were rolled under load", "revisions"), self.revisions - 1)
-        found.add(Metric("killed processes that served", "faults"), len(self.kills))
+        found.add(Metric("killed processes that served", "faults"), len(self.kills) // 2)

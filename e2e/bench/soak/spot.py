@@ -75,7 +75,7 @@ class Spot(Part):
         self._steps = 0
         self._unobserved = 0.0
 
-    def begin(self, seconds: float) -> None:
+    def start(self, seconds: float) -> None:
         """Create pool and job. As soon as the job runs, take and return nodes for so many seconds."""
         body = {"apiVersion": API_VERSION, "kind": "SpotPool", "metadata": {"name": NAME}}
         text = json.dumps({**body, "spec": pool_spec(self.jobs.namespace)})

@@ -8,7 +8,7 @@ import pytest
 
 from convoy_workloads.spot.trace import SpotTrace
 from e2e.bench.soak import spot
-from e2e.bench.soak.serving import lost_beyond_in_flight
+from e2e.bench.soak.serving import lost_beyond_in_flight, soon_after
 from e2e.cluster.errors import ClusterError
 from e2e.drive.spotlight_job import trace
 
@@ -61,3 +61,8 @@ def test_the_trace_takes_every_node_and_returns_it_before_its_end() -> None:
     assert [len(one.vanished) for one in lost] == [1, 2, 1]
     assert [one.notice_seconds for one in lost] == [0.0, 0.0, 15.0]
     assert list(found.counts())[-1][1] == 2
+
+
+@pytest.mark.parametrize(("at", "soon"), [(12.0, 1), (16.5, 0), (10.0, 0)])
+def test_requests_that_arrive_soon_after_a_kill_are_counted(at: float, soon: int) -> None:
+    assert soon_after([failure(at)], STARTED, [STARTED + 11.0]) == soon
