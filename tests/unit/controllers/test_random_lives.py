@@ -19,7 +19,7 @@ from tests.unit.controllers.lives import SHAPES, machine
 
 EVENTS = cases(2_500)
 SETTINGS = settings(
-    max_examples=5,
+    max_examples=3,
     stateful_step_count=200,
     # The shrink phase is left out, because it takes minutes for a life of 200 events. CI has no time for it;
     # developers add it for debugging.
