@@ -13,6 +13,18 @@ _Key = Annotated[str, Field(min_length=1, max_length=317)]
 _Value = Annotated[str, Field(max_length=63)]
 
 
+def some_label(field: str, shown: str = "") -> Rule:
+    """Return the rule that the node selector in `field`, which must be present, is not empty. `shown` is the
+    field's name in the message, if it differs.
+    """
+    empty = " && ".join(
+        f"(!has(self.{field}.{name}) || size(self.{field}.{name}) == 0)"
+        for name in ("matchLabels", "matchExpressions")
+    )
+    message = f"{shown or field} must select by at least one label: an empty selector selects every node"
+    return Rule(f"!({empty})", message, f".{field}")
+
+
 class Requirement(Model):
     """A requirement for the value of one label."""
 

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 from convoy_crds.allowed_namespaces import ALLOWED_NAMESPACES_RULE, AllowedNamespaces, allows
 from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Duration, Model, ObjectMeta, ObjectName, Rule, map_list, validated
-from convoy_crds.selector import NodeSelector
+from convoy_crds.selector import NodeSelector, some_label
 from convoy_crds.spot_prices import MAX_PRICE
 from convoy_crds.spotpool_status import MAX_NODES, SpotPoolStatus
 
@@ -18,11 +18,6 @@ MAX_PRICE_STEPS = 128
 """Maximum number of steps of a price in the spec. A trace in a ConfigMap may have more."""
 Money = Annotated[float, Field(gt=0, le=1e12)]
 PricePerHour = Annotated[float, Field(gt=0, le=MAX_PRICE)]
-_EMPTY = " && ".join(
-    f"(!has(self.{{0}}.{name}) || size(self.{{0}}.{name}) == 0)"
-    for name in ("matchLabels", "matchExpressions")
-)
-"""CEL that is true if a selector selects by no label."""
 
 
 class PriceStep(Model):
@@ -152,14 +147,7 @@ class SpotDrain(Model):
 class Fallback(Model):
     """Rules for placing pods on on-demand nodes while spot nodes are missing."""
 
-    model_config = validated(
-        Rule(
-            "!(" + _EMPTY.format("onDemandSelector") + ")",
-            "fallback.onDemandSelector must select by at least one label: an empty selector selects every "
-            "node",
-            ".onDemandSelector",
-        ),
-    )
+    model_config = validated(some_label("onDemandSelector", "fallback.onDemandSelector"))
 
     on_demand_selector: NodeSelector
     """On-demand nodes that the pool may use, without spot nodes of any pool. They count only while they run
@@ -213,11 +201,7 @@ class SpotPoolSpec(Model):
     """The nodes of the pool, their price, and their use."""
 
     model_config = validated(
-        Rule(
-            "!(" + _EMPTY.format("selector") + ")",
-            "selector must select by at least one label: an empty selector selects every node",
-            ".selector",
-        ),
+        some_label("selector"),
         Rule(
             "!has(self.fallback) || !has(self.fallback.spotBelow) || "
             "self.fallback.spotBelow <= self.maxNodes",
