@@ -113,6 +113,10 @@ ENV_ROLE_REPLICAS = "CONVOY_ROLE_REPLICAS"
 """Variable with the number of replicas of the role. Only pods of Independent roles have it."""
 ENV_SERVING_PORT = "CONVOY_SERVING_PORT"
 """Variable with the port on which a serving rank accepts requests."""
+ENV_KEPT_LISTENER = "CONVOY_KEPT_LISTENER"
+"""Variable with the Unix socket of the launcher's service that keeps a serving rank's listening socket. The
+launcher sets it.
+"""
 ENV_SERVING_HOST = "CONVOY_SERVING_HOST"
 """Variable with the address on which a serving rank accepts requests. It is absent in a pod, which uses all
 its addresses.

@@ -32,6 +32,11 @@ class HeartbeatFiles:
         """Return the path of the file for the result of rank 0; empty if there is no folder for files."""
         return os.path.join(self._folder, f"{incarnation}-result") if self._folder else ""
 
+    @property
+    def listener_path(self) -> str:
+        """Path for the Unix socket of the kept listener; empty if there is no folder for files."""
+        return os.path.join(self._folder, "listener") if self._folder else ""
+
     def remove(self) -> None:
         """Delete the folder with the heartbeat files."""
         if self._folder:

@@ -13,6 +13,7 @@ from typing import Any
 from convoy_workloads.launcher import command, orphans, stopping, system, user_defaults
 from convoy_workloads.launcher.agent_link import AgentLink
 from convoy_workloads.launcher.heartbeat_files import HeartbeatFiles
+from convoy_workloads.launcher.kept_listener import KeptListener
 from convoy_workloads.launcher.oom import OomDetector
 from convoy_workloads.launcher.output import log
 from convoy_workloads.launcher.port import RendezvousPort
@@ -86,6 +87,7 @@ class Supervisor:
         self._zygotes = ZygoteManager(self._environment, self._on_exit)
         self._oom = OomDetector()
         self._heartbeats = HeartbeatFiles()
+        self._listener = KeptListener()
         self._probes = ProbeServer(self._environment, lambda: self._ranks, lambda: self._terminating)
         self._terminating = False
         self._exit_code_ordered = False
@@ -106,6 +108,8 @@ class Supervisor:
         if error := await self._probes.start():
             log(error)
             return OTHER
+        if self._environment.get("CONVOY_SERVING_PORT"):
+            self._listener.start(self._heartbeats.listener_path)
         self._zygotes.prewarm("python", "python3")
         tasks = [
             loop.create_task(job)
@@ -130,6 +134,7 @@ class Supervisor:
             # The zygote may end after the event loop has closed. So remove the handler, which needs the loop.
             loop.remove_signal_handler(signal.SIGCHLD)
             self._probes.close()
+            self._listener.close()
             self._zygotes.stop()
             self._heartbeats.remove()
 
@@ -237,6 +242,7 @@ class Supervisor:
                 start.launch,
             )
             environment["CONVOY_RESULT"] = rank.result_path
+            environment["CONVOY_KEPT_LISTENER"] = self._listener.path
             await start_rank(rank, start.for_rank(local_rank), environment, self._zygotes)
             if self._immediate:
                 rank.kill()

@@ -24,7 +24,7 @@ class NoSocket(Exception):
 
 
 def find() -> Path:
-    """Return the path of the admin socket of the serving rank. Raises NoSocket if there is not exactly one."""
+    """Return the path of the serving rank's admin socket. Raises NoSocket if there is not exactly one."""
     named = os.environ.get(terms.ENV_ADMIN_SOCKET)
     if named:
         return Path(named)

@@ -17,6 +17,7 @@ import uvloop
 
 from convoy_workloads.runtime.errors import OTHER, ParamsError
 from convoy_workloads.runtime.process_exit import exit_process
+from convoy_workloads.serving import kept_socket
 from convoy_workloads.serving.bounded_http import BoundedHttp
 
 BIND_SECONDS = 5.0
@@ -74,7 +75,12 @@ def http_server(app: object) -> HttpServer:
 
 
 async def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises PortInUse if the port cannot be opened."""
+    """Return a listening socket: that of the rank that this one replaces, or another one. Raises PortInUse if
+    the port cannot be opened.
+    """
+    if kept := kept_socket.fetch(port):
+        kept.setblocking(False)
+        return kept
     deadline = asyncio.get_running_loop().time() + BIND_SECONDS
     while True:
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -86,9 +92,11 @@ async def bind(host: str, port: int) -> socket.socket:
             listener.bind((host, port))
             listener.listen(BACKLOG)
             listener.setblocking(False)
+            kept_socket.keep(listener)
             return listener
         except OSError as error:
             listener.close()
+            kept_socket.drop()
             if asyncio.get_running_loop().time() > deadline:
                 raise PortInUse(
                     f"port {port} of {host} cannot be opened: {os.strerror(error.errno or 0)}. End the "
