@@ -32,7 +32,8 @@ def overview(entries: Iterable[EngineEntry]) -> str:
             "",
             "An engine is a ready-made program that a job names in `spec.engine`, instead of an image and a",
             "command. `kubectl get engines` lists the engines of a cluster; `convoy engine NAME` shows one.",
-            "Without a cluster, it shows the engine of the installed package. You may [add your own](../tutorials/own-engine.md).",
+            "Without a cluster, it shows the engine of the installed package. You may "
+            "[add your own](../tutorials/own-engine.md).",
             "",
             "| Engine | Job | Purpose |",
             "|---|---|---|",

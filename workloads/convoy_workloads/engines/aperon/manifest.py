@@ -44,7 +44,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The contents of a manifest: the settings of the index, its segments, and the first log file after them."""
+    """The contents of a manifest: settings of the index, its segments, and the first log file after them."""
 
     number: int
     settings: IndexSettings
