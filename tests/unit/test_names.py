@@ -5,6 +5,7 @@ begin with a noun phrase or a verb.
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -69,17 +70,22 @@ class Name(NamedTuple):
 def found() -> tuple[list[Name], list[str]]:
     """Return the names of all files, and where docstrings have a wrong opening.
 
-    Each tree is dropped at once: thousands of them in memory make the garbage collection slow.
+    Trees have no cycles, so they are freed without the garbage collection, which would take a third of the
+    time.
     """
     every, wrong = list[Name](), list[str]()
-    for file in sources():
-        path, tree = str(file.relative_to(ROOT)), ast.parse(file.read_text())
-        every += [Name(path, *one) for one in identifiers(tree)]
-        wrong += [
-            f"{path}:{line}: {text.splitlines()[0]}"
-            for _, line, text in owned_docstrings(tree)
-            if WRONG_OPENINGS.match(text)
-        ]
+    gc.disable()
+    try:
+        for file in sources():
+            path, tree = str(file.relative_to(ROOT)), ast.parse(file.read_text())
+            every += [Name(path, *one) for one in identifiers(tree)]
+            wrong += [
+                f"{path}:{line}: {text.splitlines()[0]}"
+                for _, line, text in owned_docstrings(tree)
+                if WRONG_OPENINGS.match(text)
+            ]
+    finally:
+        gc.enable()
     return every, wrong
 
 
