@@ -110,7 +110,7 @@ class Container:
         return min([float(os.cpu_count() or 1), *limits])
 
     def cpu_seconds(self) -> float:
-        """Return the seconds of processor time that the container has used. Raises TargetGone after its end."""
+        """Return the processor seconds that the container has used. Raises TargetGone after its end."""
         if self.node.version == 1:
             return int(_read(self.folder("cpuacct") / "cpuacct.usage")) / 1e9
         lines = dict(line.split() for line in _read(self.folder() / "cpu.stat").splitlines())

@@ -64,7 +64,7 @@ class Ec2Metadata:
 
 
 def interruption(reply: Reply) -> Finding:
-    """Return the interruption in a reply of `spot/instance-action`. Raises SourceError for an invalid reply."""
+    """Return the interruption in a reply of `spot/instance-action`. Raises SourceError if it is invalid."""
     action = reply.json()
     if action.get("action") not in ACTIONS:
         raise SourceError(f"action: {str(action.get('action'))[:40]!r} is not one of {', '.join(ACTIONS)}")

@@ -18,7 +18,7 @@ class NoticeFile:
         self._path = path
 
     async def poll(self) -> tuple[Finding, ...]:
-        """Return the interruption in the file. Raises SourceError if the file cannot be read or is invalid."""
+        """Return the interruption in the file. Raises SourceError if it cannot be read or is invalid."""
         try:
             body = await asyncio.to_thread(self._read)
         except FileNotFoundError:

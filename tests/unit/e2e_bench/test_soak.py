@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from convoy_workloads.spot.trace import SpotTrace
 from e2e.bench.soak import spot
 from e2e.bench.soak.serving import lost_beyond_in_flight, soon_after
 from e2e.cluster.errors import ClusterError
 from e2e.drive.spotlight_job import trace
+
+from convoy_workloads.spot.trace import SpotTrace
 
 STARTED = 1000.0
 
