@@ -54,7 +54,7 @@ lint-checks:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@for one in $(GENERATORS); do $(BIN)/python -m $$one --check; done
+	@stale=; for one in $(GENERATORS); do $(BIN)/python -m $$one --check || stale=1; done; test -z "$$stale"
 
 .PHONY: docs
 docs: host ## Build the documentation into site/; fails for links that lead nowhere and for what is loaded from elsewhere.
