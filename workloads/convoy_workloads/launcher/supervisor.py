@@ -13,7 +13,7 @@ from typing import Any
 from convoy_workloads.launcher import command, orphans, stopping, system, user_defaults
 from convoy_workloads.launcher.agent_link import AgentLink
 from convoy_workloads.launcher.heartbeat_files import HeartbeatFiles
-from convoy_workloads.launcher.kept_listener import KeptListener
+from convoy_workloads.launcher.kept_listener import KEPT_SECONDS, KeptListener
 from convoy_workloads.launcher.oom import OomDetector
 from convoy_workloads.launcher.output import log
 from convoy_workloads.launcher.port import RendezvousPort
@@ -324,6 +324,7 @@ class Supervisor:
             rank.oom = self._oom.caused_end(rank, time.monotonic())
             log(f"rank {rank.rank} of incarnation {rank.incarnation} ended: {rank.outcome()}")
             self._link.send(rank.report())
+            self._listener.expect_successor(0.0 if self._terminating else KEPT_SECONDS)
 
     async def _check_periodically(self) -> None:
         """At every tick, abort ranks that hang, and end ranks whose zygote has died. If all ranks have

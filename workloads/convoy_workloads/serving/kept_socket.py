@@ -17,17 +17,17 @@ def keep(listener: socket.socket) -> None:
     _request(KEEP, listener)
 
 
-def fetch(port: int) -> socket.socket | None:
-    """Return the listening socket of the rank that this one replaces; None if there is none for this port."""
+def fetch(host: str, port: int) -> socket.socket | None:
+    """Return the listening socket of the rank that this one replaces; None if none has this address."""
     found = _request(GIVE)
-    if found is not None and found.getsockname()[1] != port:
+    if found is not None and found.getsockname()[:2] != (host, port):
         found.close()
         return None
     return found
 
 
 def drop() -> None:
-    """Let the launcher close its copy. From then on, connections are refused as soon as this rank ends."""
+    """Let the launcher close its copy, so that connections are refused as soon as this rank ends."""
     _request(DROP)
 
 
@@ -44,4 +44,8 @@ def _request(request: bytes, listener: socket.socket | None = None) -> socket.so
             response, descriptors, _, _ = socket.recv_fds(service, 1, 1)
     except OSError:
         return None
-    return socket.socket(fileno=descriptors[0]) if response == DONE and descriptors else None
+    if response != DONE or not descriptors:
+        return None
+    found = socket.socket(fileno=descriptors[0])
+    found.set_inheritable(False)
+    return found

@@ -78,7 +78,7 @@ async def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket: that of the rank that this one replaces, or another one. Raises PortInUse if
     the port cannot be opened.
     """
-    if kept := kept_socket.fetch(port):
+    if kept := kept_socket.fetch(host, port):
         kept.setblocking(False)
         return kept
     deadline = asyncio.get_running_loop().time() + BIND_SECONDS

@@ -138,7 +138,8 @@ class ServingProcess:
         with contextlib.suppress(TimeoutError):
             # Requests that the engine has ended get their last bytes.
             await asyncio.wait_for(self.front.idle.wait(), END_SECONDS)
-        kept_socket.drop()
+        if self._departure.begun.is_set():  # Otherwise another rank replaces this one.
+            kept_socket.drop()
         for server, _ in servers:
             server.should_exit = True
         await asyncio.wait(tasks, timeout=END_SECONDS)

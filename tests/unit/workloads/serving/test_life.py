@@ -13,7 +13,7 @@ import pytest
 from tests.unit.workloads.serving.harness import Scripted, parse_events, serving
 
 from convoy_workloads.runtime.heartbeat import DRAINING, SERVING, STARTED, ready
-from convoy_workloads.serving import compute, listener
+from convoy_workloads.serving import compute, kept_socket, listener
 from convoy_workloads.serving.front import Limits
 from convoy_workloads.serving.lifecycle import Lifecycle, State
 from convoy_workloads.serving.listener import PortInUse
@@ -302,3 +302,20 @@ def test_the_states_follow_each_other() -> None:
 
 def test_an_unfinished_stream_has_no_end_mark() -> None:
     assert parse_events(b'data: {"error":{}}\n\n')[-1] != "[DONE]"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_only_a_rank_that_ends_as_asked_gives_up_its_port(
+    asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another rank replaces one that fails, so connections wait for that one."""
+    dropped: list[bool] = []
+    monkeypatch.setattr(kept_socket, "drop", lambda: dropped.append(True))
+    async with serving(tmp_path) as rank:
+        if asked:
+            rank.process.leave()
+        else:
+            rank.process.lifecycle.fail("the engine has failed")
+            rank.process.compute.ended.set()
+        assert await rank.ended() == (0 if asked else 1)
+        assert dropped == [True] * asked

@@ -104,7 +104,8 @@ class ActivatorProcess:
         with contextlib.suppress(TimeoutError):
             # Requests that have waited until now get their error.
             await asyncio.wait_for(self.hold.idle.wait(), END_SECONDS)
-        kept_socket.drop()
+        if self._departure.begun.is_set():  # Otherwise another rank replaces this one.
+            kept_socket.drop()
         server.should_exit = True
         await asyncio.wait({serving}, timeout=END_SECONDS)
         serving.cancel()
