@@ -27,6 +27,8 @@ true
 """
 _PAGE_MIB = 4096 / 2**20
 _TICKS = 100
+_WORDS = 5
+"""Words of a line of _SAMPLE_SCRIPT."""
 _MIN_SAMPLES = 30
 """Minimum number of samples of a process from which its growth is computed."""
 
@@ -62,7 +64,9 @@ class Usage:
     """Samples of each process, in order of time."""
 
     series: defaultdict[tuple[str, str, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
-    """Samples by process name, node and pid."""
+    """Samples by process name, node and pid. The pid of a process before its node's restart is a negative
+    number.
+    """
 
     def summaries(self, min_samples: int = _MIN_SAMPLES) -> dict[str, UsageSummary]:
         """Return a summary by process name. Processes with fewer samples than `min_samples` are left out."""
@@ -85,9 +89,16 @@ class Usage:
     def add_lines(self, node: str, lines: str, now: float) -> None:
         """Add the samples in the lines that _SAMPLE_SCRIPT printed on a node."""
         for line in lines.splitlines():
-            name, pid, pages, user, system = line.split()
+            words = line.split()
+            if len(words) != _WORDS:
+                continue  # The process ended while it was read.
+            name, pid, pages, user, system = words
             sample = Sample(now, int(pages) * _PAGE_MIB, (int(user) + int(system)) / _TICKS)
-            self.series[_NAMES[name], node, int(pid)].append(sample)
+            key = _NAMES[name], node, int(pid)
+            if (before := self.series[key]) and sample.cpu_seconds < before[-1].cpu_seconds:
+                # The node has been started again, and another process has this pid.
+                self.series[_NAMES[name], node, -len(self.series)] = self.series.pop(key)
+            self.series[key].append(sample)
 
 
 def _median_mib(samples: list[Sample]) -> float:

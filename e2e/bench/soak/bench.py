@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,6 @@ from e2e.bench.soak.training import Training, script
 from e2e.bench.survival.surroundings import everything_on
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.drive.cluster_state import restore
 from e2e.drive.earlier_release import earlier_release
@@ -42,6 +41,7 @@ from e2e.install import TAG, install
 NAME = "soak"
 COMMAND = "make soak"
 NODES = 4
+JOBS_AND_PODS = "pods,trainingjobs,servingjobs"
 KINDS = (
     "pods,trainingjobs,servingjobs,experiments,jobs,services,configmaps,poddisruptionbudgets,leases,secrets"
 )
@@ -51,6 +51,8 @@ RELEASE_IMAGES = ("operator", "agent", "dashboard", "workloads", "serving", "too
 END_SECONDS = 480.0
 """Maximum seconds from the last fault until every part is at rest."""
 UPGRADE_SECONDS = 900
+LOAD_SECONDS = 1800.0
+"""Seconds of the load beyond those of the faults. It is stopped earlier."""
 UPGRADE_AT, KILLS_UNTIL = 0.5, 0.55
 """Shares of the time at which the upgrade begins, and until which processes of Convoy are killed. After that,
 their memory is compared.
@@ -65,7 +67,8 @@ class Upgrade:
     """The upgrade of the chart from an earlier release to this checkout's."""
 
     cluster: Cluster
-    error: str = ""
+    error: str = "it has not ended"
+    """Why the upgrade has failed; empty after its success."""
     seconds: float = 0.0
     _thread: threading.Thread | None = field(default=None)
 
@@ -80,8 +83,9 @@ class Upgrade:
         began = time.monotonic()
         try:
             install(self.cluster, seconds=UPGRADE_SECONDS)
-        except ClusterError as error:
-            self.error = str(error)
+            self.error = ""
+        except Exception as error:  # The figures show every failure, whatever its cause.
+            self.error = f"{type(error).__name__}: {error}"
         self.seconds = time.monotonic() - began
         self.cluster.progress.report(f"the upgrade has ended after {self.seconds:.0f} s {self.error}")
 
@@ -104,14 +108,20 @@ class Soak:
     parts: Sequence[Part]
     faults: Faults
     upgrade: Upgrade
+    namespace: str
+    uids: set[str] = field(default_factory=set)
+    """Uids of all jobs and pods of the namespace that there ever were."""
 
     def check(self, create: bool) -> None:
-        """Check every part once."""
+        """Check every part once, and record the objects that exist."""
         for part in self.parts:
             try:
                 part.check(create)
             except NO_ANSWER as error:
                 self.cluster.progress.report(f"no answer: {type(error).__name__}: {str(error)[:100]}")
+        with suppress(*NO_ANSWER):
+            items = self.cluster.get("-n", self.namespace, JOBS_AND_PODS)["items"]
+            self.uids |= {one["metadata"]["uid"] for one in items}
 
     def run(self, seconds: float) -> None:
         """Create objects and inject faults for `seconds`, with the upgrade on the way."""
@@ -192,12 +202,12 @@ def _measure(place: _Place, minutes: float, seed: int, found: Figures) -> None:
     sweeps = Sweeps(cluster, place.taken, report)
     parts: list[Part] = [training, serving, spot, experiments, sweeps]
     faults = Faults(cluster, training, serving, place.stable, random.Random(seed), report)
-    soak = Soak(cluster, parts, faults, Upgrade(cluster))
+    soak = Soak(cluster, parts, faults, Upgrade(cluster), jobs.namespace)
     with UsageSampler(cluster) as at_rest:
         time.sleep(_REST_SECONDS)
     with UsageSampler(cluster) as loaded:
         experiments.start()
-        serving.start()
+        serving.start(minutes * 60 + LOAD_SECONDS)
         spot.start(minutes * 60)
         soak.run(minutes * 60)
     spot.end()
@@ -208,7 +218,7 @@ def _measure(place: _Place, minutes: float, seed: int, found: Figures) -> None:
         part.record(found)
     _record(soak, at_rest.usage, loaded.usage, found)
     write_raw(serving.result, loaded.usage)
-    left = _left(place, before, training.uids)
+    left = _left(place, before, soak.uids)
     for line in left:
         report(f"left: {line}")
     found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
@@ -246,6 +256,7 @@ def _left(place: _Place, before: set[str], uids: set[str]) -> list[str]:
 
 
 def _record(soak: Soak, at_rest: Usage, loaded: Usage, found: Figures) -> None:
+    found.add(Metric("jobs and pods that there were", "objects"), len(soak.uids))
     for fault, count in sorted(soak.faults.counts.items()):
         found.add(Metric(f"faults: {fault}", "faults"), count)
     if soak.upgrade.error:

@@ -13,7 +13,7 @@ from kubernetes import client
 
 from convoy_crds.perturbations import PerturbationKind
 from e2e.bench.soak.part import NO_ANSWER
-from e2e.bench.soak.serving import REPLICAS, Serving
+from e2e.bench.soak.serving import REPLICAS, Kill, Serving
 from e2e.bench.soak.training import Training
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import COMPONENTS
@@ -86,9 +86,9 @@ class Faults:
         if not all(map(is_ready, pods)) or len(pods) < REPLICAS:
             raise AssertionError("another replica is away")
         pod = self._one_of(pods)
-        self.serving.kills.append(time.time())
+        began = time.time()
         with inject(PerturbationKind.KILL_RANK, 1, PodTarget.of(self.cluster, pod)):
-            self.serving.kills.append(time.time())
+            self.serving.kills.append(Kill(began, time.time()))
 
     def _eviction(self) -> None:
         """Evict the pod of a replica, as a drain does. It must end its requests."""

@@ -22,7 +22,7 @@ class Part(ABC):
         """`report`: prints a line about the progress."""
         self.unexpected: list[str] = []
         """One text for each thing that should not have happened."""
-        self._report = report
+        self.report_progress = report
 
     @abstractmethod
     def check(self, create: bool) -> None:
@@ -46,5 +46,5 @@ class Part(ABC):
 
     def wrong(self, text: str) -> None:
         """Record something that should not have happened."""
-        self._report(f"unexpected: {text}")
+        self.report_progress(f"unexpected: {text}")
         self.unexpected.append(text)

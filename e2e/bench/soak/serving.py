@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
+from convoy.load.outcome import Kind
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.soak.part import NO_ANSWER, Part
 from e2e.cluster.errors import ClusterError
@@ -25,28 +26,38 @@ CHANGE_SECONDS = 5.0
 """Time after a kill in which the Service may still send requests to the pod."""
 
 
+class Kill(NamedTuple):
+    """A kill of a process that serves, between two Unix times in seconds."""
+
+    after: float
+    before: float
+
+
 def lost_beyond_in_flight(
-    failures: Iterable[Mapping[str, Any]], started_at: float, kills: Iterable[float], timeout: float
+    failures: Iterable[Mapping[str, Any]], started_at: float, kills: Iterable[Kill]
 ) -> list[Mapping[str, Any]]:
     """Return the failures of a load that no kill explains. A request that was shed is no failure.
 
-    A kill explains a request that had arrived before it, and not longer before it than a request may last.
-    `failures`: those of the load's report. `started_at` and `kills`: Unix times in seconds.
+    A kill explains a request that had arrived before it and ended after it. `failures`: those of the load's
+    report. `started_at`: Unix time of the load's start.
     """
     moments = list(kills)
     return [
         one
         for one in failures
-        if one["outcome"] != "shed"
-        and not any(0.0 <= kill - (started_at + one["atSeconds"]) <= timeout for kill in moments)
+        if one["outcome"] != Kind.SHED
+        and not any(
+            started_at + one["atSeconds"] <= kill.before and kill.after <= started_at + one["endSeconds"]
+            for kill in moments
+        )
     ]
 
 
-def soon_after(lost: Iterable[Mapping[str, Any]], started_at: float, kills: Iterable[float]) -> int:
+def soon_after(lost: Iterable[Mapping[str, Any]], started_at: float, kills: Iterable[Kill]) -> int:
     """Return the number of lost requests that arrived within CHANGE_SECONDS after a kill."""
     moments = list(kills)
     arrivals = [started_at + one["atSeconds"] for one in lost]
-    return sum(any(0.0 <= at - kill <= CHANGE_SECONDS for kill in moments) for at in arrivals)
+    return sum(any(0.0 <= at - kill.before <= CHANGE_SECONDS for kill in moments) for at in arrivals)
 
 
 class Serving(Part):
@@ -58,8 +69,7 @@ class Serving(Part):
         """`selector`: labels of the nodes that serve."""
         super().__init__(report)
         self.serving = serving
-        self.kills: list[float] = []
-        """Unix times shortly before and after a process that serves was killed."""
+        self.kills: list[Kill] = []
         self.revisions = 1
         self._selector = dict(selector)
         self._stack = ExitStack()
@@ -68,12 +78,12 @@ class Serving(Part):
         """Report of the load, after it has ended."""
         self._rolled_at = 0.0
 
-    def start(self) -> None:
-        """Create the job, wait until it serves, and start the load."""
+    def start(self, seconds: float) -> None:
+        """Create the job, wait until it serves, and start a load of at most so many seconds."""
         self.serving.create(NAME, replicas=REPLICAS, roles=[self._role(1)], rollout={"drainSeconds": 10})
         self.serving.wait_rolled(NAME, 240)
         arguments = (f"--timeout={TIMEOUT_SECONDS}", "--no-keep-alive")
-        self._load = self._stack.enter_context(load(self.serving.url(NAME), RATE, 7200, *arguments))
+        self._load = self._stack.enter_context(load(self.serving.url(NAME), RATE, seconds, *arguments))
         self._rolled_at = time.monotonic()
 
     def _role(self, seed: int) -> dict[str, Any]:
@@ -116,20 +126,25 @@ class Serving(Part):
 
     def record(self, found: Figures) -> None:
         """Add the counts of requests."""
-        result = self.result
+        result, report = self.result, self.report_progress
         bad = result["failed"] + result["lost"] + result["unsent"]
-        lost = lost_beyond_in_flight(result["failures"], result["startedAt"], self.kills, TIMEOUT_SECONDS)
+        lost = lost_beyond_in_flight(result["failures"], result["startedAt"], self.kills)
         for one in lost[:20]:
-            self.wrong(f"request lost {one['atSeconds']:.1f} s after the start: {one['cause']}")
-        known = sum(result[kind] for kind in ("ok", "shed", "failed", "lost", "unsent"))
+            report(f"request lost {one['atSeconds']:.1f} s after the start: {one['cause']}")
+        # The report lists the last failures only.
+        unlisted = bad + result["shed"] - len(result["failures"])
+        known = sum(result[kind] for kind in Kind)
         found.add(Metric("requests of the load", "requests"), result["scheduled"])
         found.add(Metric("requests with a whole response", "requests"), result["ok"])
         found.add(Metric("requests that were shed", "requests"), result["shed"])
-        found.add(Metric("requests lost in flight at a kill", "requests"), bad - len(lost))
-        found.add(Metric("requests lost beyond those in flight at a kill", "requests", 0), len(lost))
-        soon = soon_after(lost, result["startedAt"], self.kills)
+        found.add(Metric("requests lost in flight at a kill", "requests"), bad - len(lost) - unlisted)
+        words = "requests lost beyond those in flight at a kill"
+        found.add(Metric(words, "requests", 0), len(lost) + unlisted)
         words = f"of them, arrived within {CHANGE_SECONDS:.0f} s after a kill"
-        found.add(Metric(words, "requests"), soon)
+        found.add(Metric(words, "requests"), soon_after(lost, result["startedAt"], self.kills))
         found.add(Metric("requests without any outcome", "requests", 0), result["scheduled"] - known)
         found.add(Metric("revisions that were rolled under load", "revisions"), self.revisions - 1)
-        found.add(Metric("killed processes that served", "faults"), len(self.kills) // 2)
+        found.add(
+            Metric("rollouts and deletions of the ServingJob that failed", "count", 0), len(self.unexpected)
+        )
+        found.add(Metric("killed processes that served", "faults"), len(self.kills))

@@ -90,8 +90,6 @@ class Training(Part):
         super().__init__(report)
         self.jobs = jobs
         self.soak_jobs: list[SoakJob] = []
-        self.uids: set[str] = set()
-        """Uids of all jobs and pods that there ever were."""
 
     def check(self, create: bool) -> None:
         """Check every unfinished job; with `create`, make up their number."""
@@ -104,11 +102,9 @@ class Training(Part):
             name = f"{kind}-{number}"
             made = self.jobs.create(name, **KINDS[kind].spec)
             self.soak_jobs.append(SoakJob(name, kind, made["metadata"]["uid"], time.monotonic()))
-            self.uids.add(made["metadata"]["uid"])
 
     def _check(self, job: SoakJob) -> None:
         status = self.jobs.status(job.name)
-        self.uids |= {pod.metadata.uid for pod in self.jobs.pods(job.name)}
         age = time.monotonic() - job.created_at
         if job.deleted:
             job.finished = self.jobs.get(job.name) is None and not self.jobs.pods(job.name)
@@ -148,9 +144,8 @@ class Training(Part):
                 self.jobs.delete(job.name)
 
     def record(self, found: Figures) -> None:
-        """Add the counts of jobs and pods."""
+        """Add the counts of jobs."""
         found.add(Metric("jobs that came and went", "jobs"), len(self.soak_jobs))
-        found.add(Metric("pods that were made for them", "pods"), len(self.uids) - len(self.soak_jobs))
         found.add(Metric("jobs that did not end as their spec says", "jobs", 0), len(self.unexpected))
 
 
