@@ -25,6 +25,8 @@ UNKNOWN_TYPE = "application/octet-stream"
 """Content type of a response that names none."""
 MESSAGE = 200
 """Maximum number of characters of an error that the report shows."""
+CODE = 80
+"""Maximum number of characters of the code of an error."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class Load:
                 outcome.message,
                 delay,
                 outcome.first,
-                outcome.total,
+                outcome.total or time.perf_counter() - due,
                 outcome.events,
             )
         )
@@ -210,7 +212,7 @@ async def _read_stream(response: aiohttp.ClientResponse, at: float, due: float) 
                 return Outcome(at, Kind.OK, first=first, total=time.perf_counter() - due, events=events)
             event = parse(data)
             if event.error:
-                return Outcome(at, Kind.FAILED, f"error event {event.error}", event.message[:MESSAGE])
+                return Outcome(at, Kind.FAILED, f"error event {event.error[:CODE]}", event.message[:MESSAGE])
             if event.text:
                 events += 1
                 first = first or time.perf_counter() - due

@@ -46,7 +46,8 @@ async def data_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
                     data.append(field[5:].removeprefix(b" "))
                     size += len(field)
             elif data:
-                yield b"\n".join(data)
+                if event := b"\n".join(data):  # An event without data is not dispatched.
+                    yield event
                 size, data = 0, []
         if size + len(rest) > EVENT_BYTES:
             raise MalformedStream(f"an event has more than {EVENT_BYTES} bytes")
@@ -56,7 +57,7 @@ def parse(data: bytes) -> Event:
     """Return the event with this data, other than `DONE`. Raises MalformedStream."""
     try:
         found = json.loads(data)
-    except ValueError as invalid:
+    except (ValueError, RecursionError) as invalid:
         raise MalformedStream(f"an event has no valid JSON: {_shown(data)}") from invalid
     if not isinstance(found, dict):
         raise MalformedStream(f"an event is no object: {_shown(data)}")

@@ -39,7 +39,7 @@ class Outcome:
     first: float = 0.0
     """Time from the scheduled arrival to the first token; 0 for a request that is not OK."""
     total: float = 0.0
-    """Time from the scheduled arrival to the end; 0 for a request that is not OK."""
+    """Time from the scheduled arrival to the end; 0 for a request that was not sent."""
     events: int = 0
     """Number of events with text in a streamed response."""
 

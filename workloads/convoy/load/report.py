@@ -20,8 +20,8 @@ def report(tally: Tally, seconds: float) -> dict[str, Any]:
         **{kind.value: tally.counts[kind] for kind in Kind},
         "causes": _causes(tally),
         "failures": [
-            {"atSeconds": round(at, 3), "outcome": outcome, "cause": cause}
-            for at, outcome, cause in sorted(tally.failures)
+            {"atSeconds": round(at, 3), "endSeconds": round(end, 3), "outcome": outcome, "cause": cause}
+            for at, end, outcome, cause in sorted(tally.failures)
         ],
         "seconds": round(seconds, 3),
         "okPerSecond": round(tally.counts[Kind.OK] / seconds, 3) if seconds else 0.0,

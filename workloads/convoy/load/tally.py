@@ -96,8 +96,10 @@ class Tally:
     total: Latencies = field(default_factory=Latencies)
     delay: Latencies = field(default_factory=Latencies)
     causes: dict[Cause, CauseCount] = field(default_factory=dict)
-    failures: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=MAX_FAILURES))
-    """Scheduled time, outcome and cause of the last requests that are not ok."""
+    failures: deque[tuple[float, float, str, str]] = field(default_factory=lambda: deque(maxlen=MAX_FAILURES))
+    """Scheduled time, time of the end, outcome and cause of the last requests that are not ok. Times are in
+    seconds from the start.
+    """
     seconds: dict[int, Second] = field(default_factory=dict)
     """The requests of each second from the start."""
 
@@ -121,7 +123,7 @@ class Tally:
             second.ok += 1
             second.total += one.total
             return
-        self.failures.append((one.scheduled, one.kind.value, one.cause))
+        self.failures.append((one.scheduled, one.scheduled + one.total, one.kind.value, one.cause))
         self._cause(one.kind, one.cause).merge(CauseCount(1, one.scheduled, one.scheduled, one.message))
 
     def merge(self, other: Tally) -> None:

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -26,6 +27,7 @@ END_SECONDS = 0.2
 """Seconds for a worker to end after its result."""
 REPORT_SECONDS = 1.0
 """Time between two progress reports."""
+_INTERRUPT = {signal.SIGINT}
 
 
 class WorkerLost(Exception):
@@ -75,7 +77,11 @@ def run(plan: Plan, workers: int, on_progress: Callable[[Progress], None]) -> Re
         return asyncio.run(_run_here(plan, on_progress))
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
+    resource_tracker.ensure_running()  # Its start would unblock SIGINT.
     with contextlib.ExitStack() as stack:
+        # The workers inherit the block. They lift it as soon as they can handle the signal.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
         for number in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, plan, number, workers), daemon=True)
@@ -86,6 +92,7 @@ def run(plan: Plan, workers: int, on_progress: Callable[[Progress], None]) -> Re
             processes.append(process)
         previous = signal.signal(signal.SIGINT, lambda *_: _stop(processes))
         stack.callback(signal.signal, signal.SIGINT, previous)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return _lead(pipes, on_progress)
 
 
@@ -173,6 +180,7 @@ async def _run_here(
     made = Load(plan.target, plan.seed, plan.max_in_flight, tally.add)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, made.stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
     number, workers = part
     numbered = itertools.islice(enumerate(plan.schedule()), number, None, workers)
     watching = asyncio.ensure_future(_watch(made, tally, on_progress))
@@ -180,6 +188,8 @@ async def _run_here(
         seconds = await made.run(numbered, started)
     finally:
         watching.cancel()
+        if workers > 1:  # The worker must still send its result.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
     return Result(tally, seconds, made.started)
 
 
