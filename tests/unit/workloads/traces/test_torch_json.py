@@ -18,6 +18,7 @@ from convoy_workloads.traces.convert.convert import convert
 from convoy_workloads.traces.findings import InvalidTrace, Rule
 from convoy_workloads.traces.replay import replay
 from convoy_workloads.traces.torch_json.document import load_json, parse
+from convoy_workloads.traces.torch_json.names import escape_names
 from convoy_workloads.traces.trace import size_of
 from convoy_workloads.traces.validate.all_ranks import named_groups
 from convoy_workloads.traces.wire.limits import Limits
@@ -274,3 +275,9 @@ def _places(value: Any) -> Any:
     for key in keys:
         yield value, key
         yield from _places(value[key])
+
+
+def test_names_are_escaped_in_linear_time() -> None:
+    """With a quadratic search, these blanks would take longer than the test may."""
+    data = b'{"name": "a"' + b" " * 1_000_000 + b"x"
+    assert escape_names(data) == data

@@ -10,7 +10,7 @@ import json
 import re
 
 _BEGIN = re.compile(rb'"name": ?"')
-_END = re.compile(rb'"(?=, ?"(?:ctrl_deps|type|id|pid|ph|cat)":|[ \t]*\}?[ \t]*,?[ \t]*\r?\n)')
+_END = re.compile(rb'"(?=, ?"(?:ctrl_deps|type|id|pid|ph|cat)":|[ \t]*(?:\}[ \t]*)?(?:,[ \t]*)?\r?\n)')
 """The end of a name: the field that torch writes next, or the end of the line."""
 _ESCAPED = re.compile(rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 
