@@ -40,7 +40,11 @@ class KeptListener:
         self._expiry: asyncio.TimerHandle | None = None
 
     def start(self, path: str) -> None:
-        """Start the service at a path. If that is impossible, ranks keep their sockets themselves."""
+        """Start the service at a path. If there is no path, or that is impossible, ranks keep their sockets
+        themselves.
+        """
+        if not path:  # Linux would choose an abstract name, which every process may connect to.
+            return
         service = socket.socket(socket.AF_UNIX)
         try:
             service.bind(path)
@@ -50,7 +54,7 @@ class KeptListener:
             return
         service.setblocking(False)
         self._service, self.path = service, path
-        asyncio.get_running_loop().add_reader(service.fileno(), self._accept, service)
+        self._listen()
 
     def expect_successor(self, seconds: float = KEPT_SECONDS) -> None:
         """Drop the socket after `seconds`, unless a rank asks for it. The launcher calls this when a rank has
@@ -72,16 +76,26 @@ class KeptListener:
             self._end(client)
         self._drop()
 
+    def _listen(self) -> None:
+        if self._service is not None:
+            asyncio.get_running_loop().add_reader(self._service.fileno(), self._accept, self._service)
+
     def _accept(self, service: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        loop = asyncio.get_running_loop()
+        try:
             client, _ = service.accept()
-            if len(self._clients) >= CLIENTS:
-                client.close()
-                return
-            client.setblocking(False)
-            loop = asyncio.get_running_loop()
-            self._clients[client] = loop.call_later(REQUEST_SECONDS, self._end, client)
-            loop.add_reader(client.fileno(), self._handle, client)
+        except BlockingIOError:
+            return
+        except OSError:  # The process has no further descriptor. Poll again later.
+            loop.remove_reader(service.fileno())
+            loop.call_later(REQUEST_SECONDS, self._listen)
+            return
+        if len(self._clients) >= CLIENTS:
+            client.close()
+            return
+        client.setblocking(False)
+        self._clients[client] = loop.call_later(REQUEST_SECONDS, self._end, client)
+        loop.add_reader(client.fileno(), self._handle, client)
 
     def _end(self, client: socket.socket) -> None:
         if timer := self._clients.pop(client, None):
