@@ -153,12 +153,12 @@ def test_a_status_that_agrees_has_no_differences() -> None:
     ("changes", "line"),
     [
         ({"data": {"blocks": []}}, "status.blocks 0: status {"),
-        ({"result": {"hypotheses": []}}, "status.verdicts p: status 'Supported', store nothing"),
+        ({"result": {"hypotheses": []}}, 'status.verdicts p: status "Supported", store nothing'),
         (
             {"result": {"hypotheses": [{"prediction": "p", "verdict": "Undecided"}]}},
-            "status.verdicts p: status 'Supported', store 'Undecided'",
+            'status.verdicts p: status "Supported", store "Undecided"',
         ),
-        ({"result": {"controls": []}}, "status.controls A/A: status True, store nothing"),
+        ({"result": {"controls": []}}, "status.controls A/A: status true, store nothing"),
     ],
 )
 def test_each_difference_of_the_status_is_named(changes: dict[str, Any], line: str) -> None:
