@@ -38,6 +38,8 @@ class Rolling:
     """Number of replicas of other revisions."""
     active: bool
     """True if the revision does not run in all replicas yet."""
+    unproven: bool
+    """True if the job was scaled to 0 before a replica of the revision was available."""
     paused: bool
     expired: bool
     """True if the rollout made no progress before its deadline."""
@@ -66,7 +68,9 @@ def set_progressing(draft: Draft, seen: Rolling) -> None:
     holds: bool | None = True
     if not seen.active:
         reason = Reasons.ROLLOUT_COMPLETE
-        message = reason.format(revision=seen.revision, pinned=_pinned(draft.observed.job))
+        pinned = _pinned(draft.observed.job, seen.revision)
+        unproven = "; the job has 0 replicas, and this revision is not known to work" if seen.unproven else ""
+        message = reason.format(revision=seen.revision, pinned=pinned, unproven=unproven)
     elif seen.paused:
         holds, reason = None, Reasons.ROLLOUT_PAUSED
         message = reason.format(**facts)
@@ -84,9 +88,9 @@ def set_progressing(draft: Draft, seen: Rolling) -> None:
     draft.condition(ConditionType.PROGRESSING, holds, reason, message)
 
 
-def _pinned(job: ServingJob) -> str:
-    """Return a note that changes of the spec have no effect now; empty if no revision is pinned."""
-    if not job.spec.rollout.revision:
+def _pinned(job: ServingJob, revision: str) -> str:
+    """Return a note that changes of the spec have no effect now; empty if `revision` is not pinned."""
+    if job.spec.rollout.revision != revision:
         return ""
     name = job.metadata.name
     return (

@@ -50,6 +50,13 @@ class Budget:
     desired: int
     surge: int
     unavailable: int
+    tolerated: int = 0
+    """Number of replicas that the spec allows to be unavailable, if that is more than `unavailable`."""
+
+    @property
+    def owed(self) -> int:
+        """Return the number of replicas that must serve according to the spec."""
+        return max(0, self.desired - max(self.unavailable, self.tolerated))
 
     @property
     def minimum(self) -> int:
@@ -92,7 +99,8 @@ def budget(rollout: Rollout, desired: int, units: Iterable[Unit] = (), target: s
         every = list(units)
         stuck = any(one.unplaced and one.revision == target for one in every)
         stuck = stuck and any(one.revision != target for one in every)
-        return Budget(desired, max(1, surge), min(unavailable, 1) if stuck else 0)
+        tolerated = min(unavailable, 1)
+        return Budget(desired, max(1, surge), tolerated if stuck else 0, tolerated)
     if not surge and not unavailable:
         unavailable = 1
     return Budget(desired, surge, min(unavailable, desired))
@@ -161,11 +169,12 @@ def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
 def _unserved(units: Sequence[Unit], goal: Goal, limits: Budget) -> int:
     """Return how many replicas of the last good revision are missing, for example because the job was scaled
     up, until a replica of the target revision is available. Replicas that find no node need the room first.
+    A single replica that was deleted to make room is not missing.
     """
-    fresh = [one for one in units if not _old(one, goal)]
-    if not _good(goal) or not fresh or any(one.available or one.unplaced for one in fresh):
+    tried = [one for one in units if one.revision == goal.target]
+    if not _good(goal) or not tried or any(one.available or one.unplaced for one in tried):
         return 0
-    return max(0, limits.minimum - (len(units) - len(fresh)))
+    return max(0, limits.owed - (len(units) - len(tried)))
 
 
 def _cap(limits: Budget) -> int:

@@ -77,15 +77,25 @@ def progress(target: str, units: Mapping[str, Sequence[Unit]], complete: bool) -
     return Progress(target, updated, sum(one.revision != target for one in every), complete)
 
 
-def record(before: RolloutRecord, seen: Progress, now: datetime, *, paused: bool) -> RolloutRecord:
+def record(
+    before: RolloutRecord, seen: Progress, now: datetime, *, paused: bool, from_zero: bool
+) -> RolloutRecord:
     """Return the record with the time of the last progress. While the rollout is paused or complete, no time
-    runs.
+    runs. `from_zero`: True if a rollout that begins now finds no replicas.
     """
-    if seen.complete or paused:
+    if seen.complete:
         return RolloutRecord(revision=seen.target)
+    if before.revision == seen.target:
+        from_zero = before.from_zero
+    if paused:
+        return RolloutRecord(revision=seen.target, from_zero=from_zero)
     if before.revision != seen.target or before.progress_at is None:
         return RolloutRecord(
-            revision=seen.target, updated_ready=seen.updated_ready, progress_at=now, old=seen.old
+            revision=seen.target,
+            updated_ready=seen.updated_ready,
+            progress_at=now,
+            old=seen.old,
+            from_zero=from_zero,
         )
     if seen.updated_ready <= before.updated_ready and seen.old >= before.old:
         return before
@@ -94,6 +104,7 @@ def record(before: RolloutRecord, seen: Progress, now: datetime, *, paused: bool
         updated_ready=max(before.updated_ready, seen.updated_ready),
         progress_at=now,
         old=min(before.old, seen.old),
+        from_zero=from_zero,
     )
 
 
