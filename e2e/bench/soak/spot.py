@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from convoy_crds.meta import API_VERSION
 from convoy_workloads.bench.figures import Figures, Metric
@@ -26,6 +27,8 @@ from e2e.drive.spotlight_job import (
 )
 
 NAME = "spotlight"
+STEP_SECONDS = 240.0
+"""Maximum time from the last fault to the next iteration."""
 PERIOD_SECONDS = 120.0
 """Time between two losses of spot nodes."""
 RETRY_SECONDS, DELAY_SECONDS = 120.0, 2.0
@@ -105,15 +108,21 @@ class Spot(Part):
         except AssertionError as error:
             self.wrong(str(error))
         self._paid = spend(self.jobs.cluster, NAME) - self._paid_before
-        progress = self.jobs.status(NAME)["progress"]
-        values = metrics(progress)
-        self._steps = progress["step"]
         try:
+            # A drain may have restarted the trainer shortly before.
+            self.jobs.wait(self._progress, STEP_SECONDS, f"{NAME} makes a step")
+            progress = self._progress()
+            values = metrics(progress)
+            self._steps = progress["step"]
             check_requests(self._steps, int(values["trained_samples"]), from_metrics(values))
         except AssertionError as error:
             self.wrong(f"requests of {NAME}: {error}")
         cost = self.jobs.cluster.get("spotpools", NAME)["status"]["cost"]
         self._unobserved = cost["residual"] * SECONDS_PER_HOUR
+
+    def _progress(self) -> dict[str, Any]:
+        """Return the progress of the job; empty before its first step."""
+        return self.jobs.status(NAME).get("progress") or {}
 
     def delete(self) -> None:
         """Delete job and pool."""
