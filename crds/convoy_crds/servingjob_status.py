@@ -145,8 +145,6 @@ class RolloutRecord(Bookkeeping):
     """
     old: int = 0
     """Lowest number of replicas of older revisions during this rollout."""
-    from_zero: bool = False
-    """True if the job had no replicas when this rollout began. Then all replicas start with the revision."""
 
 
 class ServingInternal(Bookkeeping):

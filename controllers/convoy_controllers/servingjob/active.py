@@ -142,12 +142,9 @@ def _rolls(observed: Observed) -> bool:
     status = observed.job.status
     found = {one.type: one for one in status.conditions}
     progressing, ready = found.get(ConditionType.PROGRESSING), found.get(ConditionType.MODEL_READY)
-    # At 0 replicas, the rollout of a revision that was never available is over, although that revision is not
-    # the current one.
-    over = progressing is not None and progressing.reason == Reasons.ROLLOUT_COMPLETE.name
     halted = progressing is not None and progressing.status == "False"
     removed = ready is not None and ready.reason == Reasons.MODEL_NOT_FOUND.name
-    return status.current_revision != status.update_revision and not (over or halted or removed)
+    return status.current_revision != status.update_revision and not halted and not removed
 
 
 def _target(
@@ -219,22 +216,14 @@ def _progress(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]])
     done = all(
         rollout.complete(state.get(name, ()), target.name, _desired(work, target, name)) for name in names
     )
-    every = [one for role in state.values() for one in role]
-    desired = sum(_desired(work, target, name) for name in names)
-    record = status.internal.rollout
-    # At 0 replicas, a revision that was tried and had no available replica is as unproven as before. A
-    # revision that is set there has not been tried.
-    tried = record.revision == target.name
-    unproven = not desired and tried and not record.updated_ready
-    if (done or not desired) and not unproven:
+    if done:
         status.current_revision = target.name
-    begun = status.current_revision != target.name and not done
-    active = begun or any(one.revision != target.name for one in every)
+    every = [one for role in state.values() for one in role]
+    active = status.current_revision != target.name or any(one.revision != target.name for one in every)
+    record = status.internal.rollout
     seen = units.progress(target.name, state, not active)
     paused = spec.rollout.paused
-    # A replica whose pods are all being deleted still has its record. Only a job that was suspended has none.
-    from_zero = not every and not work.observed.job.status.internal.groups and not tried
-    fresh = units.record(record, seen, work.draft.now, paused=paused, from_zero=from_zero)
+    fresh = units.record(record, seen, work.draft.now, paused=paused)
     status.internal.rollout = fresh
     until = units.stalled_at(
         fresh, work.observed, work.groups.values(), spec.rollout.progress_deadline_seconds
@@ -245,11 +234,10 @@ def _progress(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]])
     updated = [one for one in work.groups.values() if one.record.revision == target.name]
     return Rolling(
         revision=target.name,
-        desired=desired,
+        desired=sum(_desired(work, target, name) for name in names),
         updated=seen.updated_ready,
         old=seen.old,
         active=active,
-        unproven=not active and status.current_revision != target.name,
         paused=paused and active,
         expired=expired,
         failed=_broken(state, target.name),
@@ -319,8 +307,6 @@ def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, 
 
 def _fallback(work: Work, role: str, found: Sequence[Unit], target: Revision) -> str:
     """Return the revision for replicas that must not run the target yet; empty if there is none."""
-    if work.draft.status.internal.rollout.from_zero:
-        return ""
     serving = [one.revision for one in found if one.available and one.revision != target.name]
     candidates = [work.draft.status.current_revision, *sorted(serving)]
     for name in candidates:

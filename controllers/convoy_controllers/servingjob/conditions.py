@@ -38,8 +38,6 @@ class Rolling:
     """Number of replicas of other revisions."""
     active: bool
     """True if the revision does not run in all replicas yet."""
-    unproven: bool
-    """True if the job was scaled to 0 before a replica of the revision was available."""
     paused: bool
     expired: bool
     """True if the rollout made no progress before its deadline."""
@@ -68,9 +66,7 @@ def set_progressing(draft: Draft, seen: Rolling) -> None:
     holds: bool | None = True
     if not seen.active:
         reason = Reasons.ROLLOUT_COMPLETE
-        pinned = _pinned(draft.observed.job, seen.revision)
-        unproven = "; the job has 0 replicas, and this revision is not known to work" if seen.unproven else ""
-        message = reason.format(revision=seen.revision, pinned=pinned, unproven=unproven)
+        message = reason.format(revision=seen.revision, pinned=_pinned(draft.observed.job, seen.revision))
     elif seen.paused:
         holds, reason = None, Reasons.ROLLOUT_PAUSED
         message = reason.format(**facts)

@@ -50,13 +50,6 @@ class Budget:
     desired: int
     surge: int
     unavailable: int
-    tolerated: int = 0
-    """Number of replicas that the spec allows to be unavailable, if that is more than `unavailable`."""
-
-    @property
-    def owed(self) -> int:
-        """Return the number of replicas that must serve according to the spec."""
-        return max(0, self.desired - max(self.unavailable, self.tolerated))
 
     @property
     def minimum(self) -> int:
@@ -99,8 +92,7 @@ def budget(rollout: Rollout, desired: int, units: Iterable[Unit] = (), target: s
         every = list(units)
         stuck = any(one.unplaced and one.revision == target for one in every)
         stuck = stuck and any(one.revision != target for one in every)
-        tolerated = min(unavailable, 1)
-        return Budget(desired, max(1, surge), tolerated if stuck else 0, tolerated)
+        return Budget(desired, max(1, surge), min(unavailable, 1) if stuck else 0)
     if not surge and not unavailable:
         unavailable = 1
     return Budget(desired, surge, min(unavailable, desired))
@@ -117,11 +109,6 @@ def _old(unit: Unit, goal: Goal) -> bool:
     return unit.revision != goal.target or unit.moving
 
 
-def _good(goal: Goal) -> bool:
-    """Return True if another revision than the target is known to work."""
-    return goal.fallback not in ("", goal.target)
-
-
 def _held(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
     """Keep the number of replicas while the rollout is paused or halted, and replace those that leave their
     nodes.
@@ -135,7 +122,7 @@ def _held(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
     spare = _spare(left, goal, limits, fresh=False)
     gone |= {number for number in spare if any(one.number == number for one in leaving)}
     left = [one for one in units if one.number not in gone]
-    short = max(0, limits.desired - sum(not one.moving for one in left), _unserved(left, goal, limits))
+    short = max(0, limits.desired - sum(not one.moving for one in left))
     created = min(short, max(0, most - len(left)))
     return Changes((goal.fallback or goal.target,) * created, tuple(sorted(gone)))
 
@@ -144,9 +131,8 @@ def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
     old = [one for one in units if _old(one, goal)]
     fresh = [one for one in units if not _old(one, goal)]
     proven = any(one.available for one in fresh)
-    careful = bool(old) or (_good(goal) and not proven)
-    most = limits.desired + (limits.surge if careful else 0)
-    cap = _cap(limits) if careful and not proven else limits.desired
+    most = limits.desired + (limits.surge if old else 0)
+    cap = limits.desired if proven or not old else _cap(limits)
     missing = max(0, min(cap, limits.desired) - len(fresh))
 
     gone = _unready_old(old, fresh, proven, missing - (most - len(units)), goal)
@@ -159,22 +145,9 @@ def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
 
     room = most - (len(units) - len(gone))
     created = max(0, min(missing, room))
-    left = [one for one in units if one.number not in gone]
-    short = max(0, limits.desired - len(left) - created, min(_unserved(left, goal, limits), room - created))
-    short = 0 if proven else short
-    filler = goal.fallback if _good(goal) else ""
+    short = max(0, limits.desired - (len(units) - len(gone)) - created) if not proven else 0
+    filler = goal.fallback if goal.fallback != goal.target else ""
     return Changes((goal.target,) * created + ((filler,) * short if filler else ()), tuple(sorted(gone)))
-
-
-def _unserved(units: Sequence[Unit], goal: Goal, limits: Budget) -> int:
-    """Return how many replicas of the last good revision are missing, for example because the job was scaled
-    up, until a replica of the target revision is available. Replicas that find no node need the room first.
-    A single replica that was deleted to make room is not missing.
-    """
-    tried = [one for one in units if one.revision == goal.target]
-    if not _good(goal) or not tried or any(one.available or one.unplaced for one in tried):
-        return 0
-    return max(0, limits.owed - (len(units) - len(tried)))
 
 
 def _cap(limits: Budget) -> int:

@@ -77,25 +77,15 @@ def progress(target: str, units: Mapping[str, Sequence[Unit]], complete: bool) -
     return Progress(target, updated, sum(one.revision != target for one in every), complete)
 
 
-def record(
-    before: RolloutRecord, seen: Progress, now: datetime, *, paused: bool, from_zero: bool
-) -> RolloutRecord:
+def record(before: RolloutRecord, seen: Progress, now: datetime, *, paused: bool) -> RolloutRecord:
     """Return the record with the time of the last progress. While the rollout is paused or complete, no time
-    runs. `from_zero`: True if a rollout that begins now finds no replicas.
+    runs.
     """
-    if seen.complete:
+    if seen.complete or paused:
         return RolloutRecord(revision=seen.target)
-    if before.revision == seen.target:
-        from_zero = before.from_zero
-    if paused:
-        return RolloutRecord(revision=seen.target, from_zero=from_zero)
     if before.revision != seen.target or before.progress_at is None:
         return RolloutRecord(
-            revision=seen.target,
-            updated_ready=seen.updated_ready,
-            progress_at=now,
-            old=seen.old,
-            from_zero=from_zero,
+            revision=seen.target, updated_ready=seen.updated_ready, progress_at=now, old=seen.old
         )
     if seen.updated_ready <= before.updated_ready and seen.old >= before.old:
         return before
@@ -104,7 +94,6 @@ def record(
         updated_ready=max(before.updated_ready, seen.updated_ready),
         progress_at=now,
         old=min(before.old, seen.old),
-        from_zero=from_zero,
     )
 
 

@@ -22,7 +22,7 @@ class ServingReasons:
         "revision {revision}: {updated} of {desired} replicas are updated and ready, {old} older replicas "
         "are left{more}",
     )
-    ROLLOUT_COMPLETE = Reason("RolloutComplete", "all replicas run revision {revision}{pinned}{unproven}")
+    ROLLOUT_COMPLETE = Reason("RolloutComplete", "all replicas run revision {revision}{pinned}")
     ROLLOUT_PAUSED = Reason(
         "RolloutPaused",
         "the rollout of revision {revision} is paused, with {old} older replicas left; to go on, set "

@@ -25,7 +25,6 @@ INVALID = condition("False", "UnknownEngine", "there is no Engine", kind="Valid"
 NO_MODEL = condition("False", "ModelMissing", "it has no checkpoint in the store yet", kind="ModelReady")
 DAMAGED = condition("False", "ModelDigestMismatch", "the checkpoint is damaged", kind="ModelReady")
 SHORT = [{"name": "server", "desired": 2, "replicas": 2, "updatedReady": 1}]
-EMPTY = [{"name": "server", "desired": 0}]
 OLD = {"currentRevision": "one"}
 
 
@@ -38,8 +37,6 @@ OLD = {"currentRevision": "one"}
         (serving_job(generation=4), RolloutState.PROGRESSING, "not reconciled the newest spec"),
         (serving_job(observedGeneration=0), RolloutState.PROGRESSING, "no operator has reconciled"),
         (serving_job(conditions=[]), RolloutState.PROGRESSING, "no revision exists yet"),
-        (serving_job(roles=EMPTY, ready="0/0", **OLD), RolloutState.COMPLETE, "and 0/0 replicas are ready"),
-        (serving_job(**OLD), RolloutState.PROGRESSING, "all replicas run revision two"),
         (serving_job(conditions=[PAUSED], **OLD), RolloutState.PAUSED, "is paused"),
         (serving_job(suspend=True), RolloutState.PAUSED, "convoy resume servingjob/llm"),
         (serving_job(conditions=[HALTED], **OLD), RolloutState.HALTED, "is halted"),

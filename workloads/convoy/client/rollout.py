@@ -57,13 +57,10 @@ def state(job: ServingJob) -> tuple[RolloutState, str]:
 
 
 def _is_complete(job: ServingJob) -> bool:
-    """Return True if each role has exactly its desired replicas, all updated and ready. At 0 replicas, the
-    revision need not have run.
-    """
+    """Return True if each role has exactly its desired replicas, all updated and ready."""
     status = job.status
     counts = all(one.desired == one.replicas == one.updated_ready for one in status.roles)
-    ran = status.current_revision == status.update_revision
-    return counts and (ran or not any(one.desired for one in status.roles)) and status.update_revision != ""
+    return counts and status.current_revision == status.update_revision != ""
 
 
 def _condition(job: ServingJob, kind: str) -> Condition | None:

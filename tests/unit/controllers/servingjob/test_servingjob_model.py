@@ -83,18 +83,6 @@ def test_a_newer_generation_may_repair_a_halted_rollout() -> None:
     assert servers.condition["Progressing"] == ("True", "RolloutComplete")
 
 
-def test_a_newer_generation_replaces_a_bad_one_at_zero_replicas() -> None:
-    servers = following().settle().wait(700)
-    servers.good = lambda pod: servers.revisions[pod.labels["convoy.dev/revision"]].spec.generation.step != 20  # type: ignore[union-attr]
-    servers.source = make_trained(20)
-    servers.run(5).edit(replicas=0).settle()
-    servers.source = make_trained(30)
-    servers.wait(700).settle()
-    assert chosen(servers)[3] == 30
-    servers.edit(replicas=2).settle()
-    assert servers.job.status.ready == "2/2"
-
-
 @pytest.mark.parametrize(("failure", "step"), [("NOT_FOUND", 30), ("STORE_UNREACHABLE", 20)])
 def test_a_newer_generation_replaces_one_that_was_removed_from_the_store(failure: str, step: int) -> None:
     servers = following().settle().wait(700)

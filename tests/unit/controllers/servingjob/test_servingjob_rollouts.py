@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from tests.unit.controllers.servingjob.servers import Servers, make_engine
 
-from convoy.client import rollout
-from convoy.client.rollout import RolloutState
 from convoy_controllers.resources import CONTROLLER_REVISIONS, POD_DISRUPTION_BUDGETS, SERVICES
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_crds.terms import LABEL_REVISION
@@ -82,111 +80,6 @@ def test_undo_returns_to_a_stored_revision_and_stays_there() -> None:
     assert "convoy rollout unpin llm" in servers.message("Progressing"), "size 2 has no effect"
     servers.rollout(revision="").settle()
     assert "unpin" not in servers.message("Progressing")
-
-
-def test_zero_replicas_do_not_make_a_bad_revision_good() -> None:
-    servers = Servers(replicas=3).settle()
-    first = servers.job.status.update_revision
-    broken_after(servers).size(1).run(5)
-    servers.edit(replicas=0).settle()
-    assert not servers.live() and servers.condition["Progressing"] == ("True", "RolloutComplete")
-    servers.edit(replicas=3).run(20)
-    serving = [pod for pod in servers.live() if pod.labels[LABEL_REVISION] == first]
-    assert len(serving) == 3 and servers.job.status.ready == "3/3"
-    assert servers.condition["Progressing"] != ("True", "RolloutComplete")
-
-
-def test_a_revision_that_is_set_at_zero_starts_in_all_replicas() -> None:
-    servers = Servers(replicas=3).settle()
-    servers.edit(replicas=0).settle().size(1).settle()
-    servers.edit(replicas=3).step()
-    assert {pod.labels[LABEL_REVISION] for pod in servers.live()} == {servers.job.status.update_revision}
-    assert len(servers.live()) == 3
-
-
-def test_a_revision_that_is_set_together_with_zero_replicas_starts_in_all_replicas() -> None:
-    servers = Servers(replicas=3).settle().size(1).edit(replicas=0).settle()
-    servers.edit(replicas=3).step()
-    assert {pod.labels[LABEL_REVISION] for pod in servers.live()} == {servers.job.status.update_revision}
-    assert len(servers.live()) == 3
-
-
-@pytest.mark.parametrize("bad", [True, False])
-def test_a_revision_that_is_set_while_suspended_starts_in_all_replicas(bad: bool) -> None:
-    servers = Servers(replicas=3).settle()
-    servers.edit(suspend=True).settle().size(1).settle().edit(suspend=False)
-    if bad:
-        servers.good = lambda pod: False
-    for _ in range(20):
-        servers.run(1)
-        assert {pod.labels[LABEL_REVISION] for pod in servers.live()} == {servers.job.status.update_revision}
-        assert len(servers.live()) == 3
-    assert servers.condition["Progressing"] == ("True", "RollingOut" if bad else "RolloutComplete")
-    servers.wait(700).step()
-    halted = ("False", "ProgressDeadlineExceeded")
-    assert servers.condition["Progressing"] == (halted if bad else ("True", "RolloutComplete"))
-
-
-def test_a_paused_rollout_of_a_revision_that_was_set_while_suspended_starts_no_other_revision() -> None:
-    servers = Servers(replicas=3).settle()
-    servers.edit(suspend=True).settle().size(1).rollout(paused=True).edit(suspend=False)
-    servers.good = lambda pod: False
-    servers.run(5)
-    assert servers.condition["Progressing"] == ("Unknown", "RolloutPaused")
-    servers.rollout(paused=False).run(5)
-    assert {pod.labels[LABEL_REVISION] for pod in servers.live()} == {servers.job.status.update_revision}
-    assert len(servers.live()) == 3 and servers.condition["Progressing"] == ("True", "RollingOut")
-
-
-def test_a_bad_revision_stays_unproven_while_the_job_is_suspended() -> None:
-    servers = Servers(replicas=3).settle()
-    first = servers.job.status.update_revision
-    broken_after(servers).size(1).run(5)
-    servers.edit(suspend=True).settle().edit(suspend=False).run(20)
-    assert len(servers.live(revision=first)) == 3 and servers.job.status.ready == "3/3"
-
-
-def test_a_bad_revision_that_was_set_while_suspended_is_not_good_after_zero_replicas() -> None:
-    servers = Servers(replicas=3).settle()
-    first = servers.job.status.update_revision
-    servers.edit(suspend=True).settle()
-    servers.good = lambda pod: pod.labels[LABEL_REVISION] == first
-    servers.size(1).edit(suspend=False).run(5).edit(replicas=0).settle().edit(replicas=3).run(20)
-    assert servers.job.status.current_revision == first and servers.job.status.ready == "3/3"
-
-
-def test_a_rollout_is_over_at_zero_replicas_although_its_revision_was_never_available() -> None:
-    servers = Servers(replicas=3).settle()
-    broken_after(servers).size(1).run(5).edit(replicas=0).settle()
-    assert rollout.state(servers.job)[0] is RolloutState.COMPLETE
-    assert "not known to work" in servers.message("Progressing")
-    servers.good = lambda pod: True
-    servers.edit(replicas=3).settle()
-    assert rollout.state(servers.job)[0] is RolloutState.COMPLETE
-    assert "not known to work" not in servers.message("Progressing")
-
-
-def test_the_first_rollout_is_over_at_zero_replicas() -> None:
-    servers = Servers(replicas=1)
-    servers.good = lambda pod: False
-    servers.run(5)
-    assert rollout.state(servers.job)[0] is RolloutState.PROGRESSING
-    servers.edit(replicas=0).settle()
-    assert rollout.state(servers.job)[0] is RolloutState.COMPLETE
-    assert "not known to work" in servers.message("Progressing")
-
-
-def test_a_single_replica_that_made_room_does_not_return_while_the_other_loads() -> None:
-    servers = Servers(replicas=1, rollout={"maxSurge": 0, "maxUnavailable": 1}).settle()
-    first = servers.job.status.update_revision
-    servers.places = lambda pod: not any(one.node for one in servers.pods.values())
-    broken_after(servers).size(1).run(4)
-    for _ in range(10):
-        assert [one.labels[LABEL_REVISION] != first for one in servers.live()] == [True]
-        servers.run(1, 10)
-    servers.good = lambda pod: True
-    servers.settle()
-    assert servers.job.status.ready == "1/1" and servers.condition["Progressing"][1] == "RolloutComplete"
 
 
 def test_an_unknown_revision_is_named_and_changes_nothing() -> None:
