@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from convoy_workloads.runtime.log import log_line
+from convoy_workloads.serving import kept_socket
 from convoy_workloads.serving.lifecycle import Lifecycle
 from convoy_workloads.serving.settings import Settings
 
@@ -49,6 +50,8 @@ class Departure:
         else:
             self.begun.set()
             self._lifecycle.leave()
+            # No other rank replaces this one, so the launcher need not keep its port.
+            kept_socket.drop()
             log_line(
                 f"ends: accepts requests for another {self._settings.endpoint_lag_seconds:g} s, until all "
                 f"proxies know; then the requests in flight have {self._settings.drain_seconds:g} s"

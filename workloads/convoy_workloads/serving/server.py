@@ -13,7 +13,7 @@ import uvicorn
 
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
-from convoy_workloads.serving import admin, kept_socket
+from convoy_workloads.serving import admin
 from convoy_workloads.serving.app import App
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.compute import ComputeLoop
@@ -138,8 +138,6 @@ class ServingProcess:
         with contextlib.suppress(TimeoutError):
             # Requests that the engine has ended get their last bytes.
             await asyncio.wait_for(self.front.idle.wait(), END_SECONDS)
-        if self._departure.begun.is_set():  # Otherwise another rank replaces this one.
-            kept_socket.drop()
         for server, _ in servers:
             server.should_exit = True
         await asyncio.wait(tasks, timeout=END_SECONDS)

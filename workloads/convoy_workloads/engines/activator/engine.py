@@ -24,7 +24,6 @@ from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.params import check_params
 from convoy_workloads.runtime.process_exit import exit_process
 from convoy_workloads.runtime.rank_context import from_environment
-from convoy_workloads.serving import kept_socket
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.departure import Departure
 from convoy_workloads.serving.lifecycle import Lifecycle
@@ -104,8 +103,6 @@ class ActivatorProcess:
         with contextlib.suppress(TimeoutError):
             # Requests that have waited until now get their error.
             await asyncio.wait_for(self.hold.idle.wait(), END_SECONDS)
-        if self._departure.begun.is_set():  # Otherwise another rank replaces this one.
-            kept_socket.drop()
         server.should_exit = True
         await asyncio.wait({serving}, timeout=END_SECONDS)
         serving.cancel()
