@@ -9,15 +9,19 @@ from e2e.cluster.control_plane import COMPONENTS
 from e2e.install import NAMESPACE
 
 
-def restore(cluster: Cluster) -> None:
-    """Restore the cluster after a fault: start every node, reconnect it, and wait until it is Ready with
-    its agent.
-
-    Control plane components end when they lose their Lease. This function starts them again, as a kubelet
-    would do.
+def start_components(cluster: Cluster) -> None:
+    """Start the control plane components that have ended, as a kubelet would do. They end when they lose
+    their Lease.
     """
     for component in COMPONENTS:
         cluster.components.start(component)
+
+
+def restore(cluster: Cluster) -> None:
+    """Restore the cluster after a fault: start the control plane and every node, reconnect it, and wait until
+    it is Ready with its agent.
+    """
+    start_components(cluster)
     for node in cluster.nodes:
         if node.record.cut:
             node.heal()

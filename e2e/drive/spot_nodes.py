@@ -163,6 +163,12 @@ def following(trace: SpotTrace, nodes: Sequence[str], provider: Provider) -> Ite
         raise AssertionError(f"spot nodes: {failures[0]}") from failures[0]
 
 
+def label_node(cluster: Cluster, node: str, labels: Mapping[str, str]) -> None:
+    """Set labels of a node."""
+    words = [f"{key}={value}" for key, value in labels.items()]
+    cluster.kubectl("label", "node", node, *words, "--overwrite")
+
+
 class LocalProvider:
     """A provider of nodes of the local cluster."""
 
@@ -189,8 +195,7 @@ class LocalProvider:
         found.reboot()
         wait_for(lambda: self._exists(node), deadline=JOIN_SECONDS, what=f"Node {node} after its return")
         if self._labels:
-            words = [f"{key}={value}" for key, value in self._labels.items()]
-            self._cluster.kubectl("label", "node", node, *words, "--overwrite")
+            label_node(self._cluster, node, self._labels)
         self._file(node).unlink(missing_ok=True)
 
     def notice(self, node: str, deadline: float) -> None:

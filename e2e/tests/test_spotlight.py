@@ -17,7 +17,7 @@ from convoy_crds.meta import API_VERSION
 from convoy_workloads.engines.spotlight.request_counts import from_metrics
 from e2e.cluster.cluster import Cluster
 from e2e.drive.jobs import Jobs
-from e2e.drive.spot_nodes import Act, LocalProvider, following
+from e2e.drive.spot_nodes import Act, LocalProvider, following, label_node
 from e2e.drive.spotlight_job import (
     LEASE_SECONDS,
     ON_DEMAND,
@@ -49,8 +49,7 @@ def spot_nodes(cluster: Cluster) -> Iterator[list[str]]:
         pytest.skip("needs three nodes: set CONVOY_E2E_NODES=3")
     chosen = others[:2]
     for name, labels in [(first, ON_DEMAND), *((one, SPOT) for one in chosen)]:
-        words = [f"{key}={value}" for key, value in labels.items()]
-        cluster.kubectl("label", "node", name, *words, "--overwrite")
+        label_node(cluster, name, labels)
     try:
         yield chosen
     finally:

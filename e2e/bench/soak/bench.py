@@ -34,6 +34,7 @@ from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.drive.pod_traces import traces
 from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.drive.serving_jobs import ServingJobs
+from e2e.drive.spot_nodes import label_node
 from e2e.drive.spotlight_job import ON_DEMAND, SPOT
 from e2e.images.build import Builder
 from e2e.install import TAG, install
@@ -88,11 +89,6 @@ class Upgrade:
             self.error = f"{type(error).__name__}: {error}"
         self.seconds = time.monotonic() - began
         self.cluster.progress.report(f"the upgrade has ended after {self.seconds:.0f} s {self.error}")
-
-    @property
-    def running(self) -> bool:
-        """True while helm runs."""
-        return self._thread is not None and self._thread.is_alive()
 
     def wait(self) -> None:
         """Wait until the upgrade has ended."""
@@ -186,9 +182,8 @@ def _spot_nodes(cluster: Cluster) -> Iterator[tuple[list[str], list[str]]]:
     names = [node.name for node in cluster.nodes]
     groups = names[:-2], names[-2:]
     for labels, group in zip((ON_DEMAND, SPOT), groups, strict=True):
-        words = [f"{key}={value}" for key, value in labels.items()]
         for name in group:
-            cluster.kubectl("label", "node", name, *words, "--overwrite")
+            label_node(cluster, name, labels)
     yield groups
 
 

@@ -16,8 +16,7 @@ from e2e.bench.soak.part import NO_ANSWER
 from e2e.bench.soak.serving import REPLICAS, Kill, Serving
 from e2e.bench.soak.training import Training
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.control_plane import COMPONENTS
-from e2e.drive.cluster_state import leader
+from e2e.drive.cluster_state import leader, start_components
 from e2e.drive.faults import kill_processes
 from e2e.drive.perturbations import PodTarget, inject
 from e2e.drive.serving_jobs import is_ready
@@ -55,9 +54,7 @@ class Faults:
             self.report(f"fault {fault} was not injected: {str(error)[:200]}")
             return
         finally:
-            for component in COMPONENTS:
-                # They end when they lose their Lease. A kubelet would start them again.
-                self.cluster.components.start(component)
+            start_components(self.cluster)
         self.counts[fault] = self.counts.get(fault, 0) + 1
 
     def _one_of(self, pods: list[Any]) -> Any:
@@ -66,9 +63,7 @@ class Faults:
         return self.rng.choice(pods)
 
     def _rank(self) -> None:
-        self._kill_rank(self._one_of(self.training.pods()))
-
-    def _kill_rank(self, pod: Any) -> None:
+        pod = self._one_of(self.training.pods())
         index = int(pod.metadata.labels["convoy.dev/index"])
         with inject(PerturbationKind.KILL_RANK, 1, PodTarget.of(self.cluster, pod, index)):
             pass
