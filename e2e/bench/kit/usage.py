@@ -30,7 +30,9 @@ _TICKS = 100
 _WORDS = 5
 """Words of a line of _SAMPLE_SCRIPT."""
 _MIN_SAMPLES = 30
-"""Minimum number of samples of a process from which its growth is computed."""
+"""Minimum number of samples of a process from which a summary is computed."""
+WARM_UP_SECONDS = 300.0
+"""Seconds of a process's life in which its memory may grow: its first jobs load code and fill its caches."""
 
 
 class Sample(NamedTuple):
@@ -52,8 +54,8 @@ class UsageSummary(NamedTuple):
     mib: float | None
     """Median of a process's resident memory, in MiB, over the last third of its samples."""
     growth: float | None
-    """Median of a process's memory in the last third of its samples, divided by the median in the first
-    third.
+    """Growth of a process's memory after WARM_UP_SECONDS: the median in the last third of these samples,
+    divided by the median in their first third.
     """
     cores: float | None
     """Mean number of processors that a process used between its first and its last sample."""
@@ -76,10 +78,13 @@ class Usage:
         long = [
             one for (known, _, _), one in self.series.items() if known == name and len(one) >= min_samples
         ]
-        pairs = [(_median_mib(one[: len(one) // 3]), _median_mib(one[-(len(one) // 3) :])) for one in long]
+        warm = [[sample for sample in one if sample.at >= one[0].at + WARM_UP_SECONDS] for one in long]
         return UsageSummary(
-            max((after for _, after in pairs), default=None),
-            max((after / before for before, after in pairs), default=None),
+            max((_last_third(one) for one in long), default=None),
+            max(
+                (_last_third(one) / _first_third(one) for one in warm if len(one) >= min_samples),
+                default=None,
+            ),
             max(
                 ((one[-1].cpu_seconds - one[0].cpu_seconds) / (one[-1].at - one[0].at) for one in long),
                 default=None,
@@ -101,8 +106,14 @@ class Usage:
             self.series[key].append(sample)
 
 
-def _median_mib(samples: list[Sample]) -> float:
-    return statistics.median(one.mib for one in samples)
+def _first_third(samples: list[Sample]) -> float:
+    """Return the median MiB in the first third of the samples."""
+    return statistics.median(one.mib for one in samples[: len(samples) // 3])
+
+
+def _last_third(samples: list[Sample]) -> float:
+    """Return the median MiB in the last third of the samples."""
+    return statistics.median(one.mib for one in samples[-(len(samples) // 3) :])
 
 
 class UsageSampler:

@@ -263,6 +263,6 @@ def _record(soak: Soak, at_rest: Usage, loaded: Usage, found: Figures) -> None:
         found.add(Metric(f"{name} at rest: processors", "cores"), summary.cores)
     for name, summary in loaded.summaries().items():
         found.add(Metric(f"{name}: resident memory, last third, the largest", "MiB", 300), summary.mib)
-        words = f"{name}: growth of memory, last third of its samples over the first, the most"
+        words = f"{name}: growth of memory after its first five minutes, the most"
         found.add(Metric(words, "ratio", 1.1), summary.growth)
         found.add(Metric(f"{name}: processors, the most", "cores"), summary.cores)

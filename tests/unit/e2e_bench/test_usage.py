@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from e2e.bench.kit.usage import Usage
+from e2e.bench.kit.usage import WARM_UP_SECONDS, Usage
 
 PAGES = 256
 """Number of memory pages in one MiB."""
@@ -17,8 +17,19 @@ def test_the_summary_has_the_largest_values_of_each_name() -> None:
         usage.add_lines("n1", lines, 10.0 * number)
     usage.add_lines("n1", f"convoy-operator 3 {90 * PAGES} 1 1\n", 0.0)
     found = usage.summaries()
-    assert found["agent"] == pytest.approx((74.5, 74.5 / 54.5, 0.15))
+    assert (found["agent"].mib, found["agent"].cores) == pytest.approx((74.5, 0.15))
     assert found["operator"] == found["dashboard"] == (None, None, None)
+
+
+def test_growth_begins_after_the_warm_up() -> None:
+    usage = Usage()
+    early = round(WARM_UP_SECONDS / 10)
+    for number in range(early):
+        usage.add_lines("n1", f"convoy-agent 7 {number * PAGES} {number} 0\n", 10.0 * number)
+    assert usage.summaries()["agent"].growth is None
+    for number in range(early, early + 30):
+        usage.add_lines("n1", f"convoy-agent 7 {(100 + number - early) * PAGES} {number} 0\n", 10.0 * number)
+    assert usage.summaries()["agent"].growth == pytest.approx(124.5 / 104.5)
 
 
 def test_a_restarted_process_counts_as_another() -> None:
