@@ -51,7 +51,13 @@ def test_json_is_named_as_such(data: bytes) -> None:
     assert "convoy trace convert" in found.text
 
 
-def test_a_trace_whose_first_length_is_a_brace_is_no_json() -> None:
+def test_text_is_named_as_such_in_one_line() -> None:
+    (found,) = decode("Fünf Zeilen Text.\n".encode() * 100, 3).findings
+    assert (found.rule, found.rank, found.offset) == (Rule.MALFORMED, 3, 0)
+    assert found.text == "the file is text, not a Chakra trace"
+
+
+def test_a_trace_that_begins_as_json_or_text_does_is_read() -> None:
     one = sample()
     one.metadata.version = "v" * (ord("{") - 2)
     data = encode(one)

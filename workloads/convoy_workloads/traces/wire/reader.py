@@ -26,6 +26,10 @@ _BYTES_PER_VALUE = 64
 """Bytes of a small message that count as one value, for the lists in its attributes."""
 _JSON = re.compile(rb"[{\[]\s*[\"{}\[\]](?:[\t\n\r\x20-\x7e]{60}|[\t\n\r\x20-\x7e]*\Z)")
 """The start of JSON. A trace may begin with a brace too, but has a tag that is no text soon after it."""
+_TEXT = re.compile(rb"[\t\n\r\x20-\x7e\x80-\xff]{32,}")
+"""Text. A trace has tags such as 0x08 and 0x12, which text does not have, in its first bytes."""
+_TEXT_BYTES = 256
+"""Number of bytes at the start of a file that show whether it is text."""
 _NAME = re.compile(r"\.(\d{1,9})\.et(?:\.gz)?$")
 
 
@@ -68,6 +72,10 @@ def decode(data: bytes, rank: int | None = None, limits: Limits = LIMITS) -> Rea
     if _JSON.match(data):
         text = "the file is JSON, not a Chakra trace; `convoy trace convert` makes one of torch's JSON files"
         return Reading(trace, [Finding(Rule.MALFORMED, text, rank, offset=0)])
+    if _TEXT.fullmatch(data[:_TEXT_BYTES]):
+        return Reading(
+            trace, [Finding(Rule.MALFORMED, "the file is text, not a Chakra trace", rank, offset=0)]
+        )
     values = 0
     for number, (offset, view) in enumerate(_frames(data, rank, limits, found)):
         if number > limits.nodes:
