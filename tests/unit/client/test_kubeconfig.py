@@ -60,6 +60,20 @@ def test_a_malformed_kubeconfig_is_named(tmp_path: Path, text: bytes, words: str
     assert "\n" not in str(raised.value)
 
 
+def test_an_absent_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    path = tmp_path / "none"
+    with pytest.raises(NoCluster, match=f"no cluster: there is no kubeconfig {path}; set KUBECONFIG"):
+        Api.connect(kubeconfig=path)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    with pytest.raises(NoCluster, match=f"there is no kubeconfig {path}; set KUBECONFIG"):
+        Api.connect()
+    path.write_bytes(config())
+    with pytest.raises(NoCluster, match="nowhere"):
+        Api.connect(context="nowhere")
+
+
 def test_an_unreadable_kubeconfig_is_named_also_inside_a_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ class Api:
             raise NoCluster(f"no cluster: the kubeconfig {path} cannot be read: {why}") from error
         except ConfigException as error:
             if context or kubeconfig or "KUBERNETES_SERVICE_HOST" not in os.environ:
-                raise NoCluster(f"no cluster: {error}") from error
+                raise NoCluster(f"no cluster: {_absent(kubeconfig) or error}") from error
             default = _load_from_pod(settings)
         return cls(client.ApiClient(settings), namespace or default)
 
@@ -131,6 +131,14 @@ def missing_kubeconfig(environment: Mapping[str, str]) -> str | None:
     if not named or any(Path(part).expanduser().exists() for part in named):
         return None
     return f"KUBECONFIG names {', '.join(named)}, which does not exist"
+
+
+def _absent(kubeconfig: str | Path | None) -> str | None:
+    """Return an error text if the kubeconfig file does not exist, or the default one; otherwise None."""
+    path = kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION or "~/.kube/config"
+    if any(Path(part).expanduser().exists() for part in str(path).split(os.pathsep)):
+        return None
+    return f"there is no kubeconfig {path}; set KUBECONFIG to the file of your cluster"
 
 
 def _load(settings: Any, context: str | None, kubeconfig: str | Path | None) -> str:
