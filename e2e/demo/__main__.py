@@ -86,6 +86,7 @@ def usage_hints(cluster: Cluster, job: str) -> str:
         "\nThe cluster is up. To delete it: make clean. To inspect it, run in a shell:\n"
         f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH\n"
         f"  kubectl get convoy -A; convoy why {job}\n"
+        "Next: docs/tutorials/index.md\n"
     )
 
 

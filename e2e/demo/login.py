@@ -16,8 +16,10 @@ def dashboard_hints(cluster: Cluster) -> str:
     """Create the viewer's service account. Return the dashboard's address and the command for a token."""
     cluster.kubectl("apply", "-f", "-", text=json.dumps(reader()))
     service = cluster.kubectl("-n", NAMESPACE, "get", "service", "convoy-dashboard", "-o", "json")
+    address = json.loads(service)["spec"]["clusterIP"]
     return (
-        f"Dashboard, in a browser on this machine: http://{json.loads(service)['spec']['clusterIP']}\n"
+        f"Dashboard, in a browser on this machine: http://{address}\n"
+        f"  ssh -L 8090:{address}:80 THIS_MACHINE    # from another machine; then http://localhost:8090\n"
         f"  kubectl -n {NAMESPACE} create token {READER}    # prints a token for the login\n"
     )
 
