@@ -53,8 +53,9 @@ Python 3.11.
 
 | PyTorch | Python | tested by |
 |---|---|---|
-| 2.13.0, for CPUs | 3.11 | `make integration`, `make e2e`, all benches |
-| 2.13.0, for CUDA | 3.11 | not tried: `CONVOY_CUDA=1` builds the images, but no test had a GPU |
+| 2.13.0, for CPUs | 3.11 | `make integration`, `make e2e`, all other benches |
+| 2.11.0, for CUDA 13.0 | 3.12 | [`make bench-gpu`](performance.md#gpu), on one H200 without a cluster |
+| 2.13.0, for CUDA | 3.11 | not tried: `CONVOY_CUDA=1` builds the images, but no test cluster had a GPU |
 | other versions | | not tried |
 
 An image brings its own PyTorch. [Your own script](tutorials/own-script.md) lists the launchers whose options
