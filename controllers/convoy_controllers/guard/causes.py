@@ -7,34 +7,31 @@ Common shifts of many ranks, imbalance of work and slow storage give findings wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 
-from convoy_controllers.guard import evidence
 from convoy_controllers.guard.channel_state import ChannelState
 from convoy_controllers.guard.channels import Channel, Division, FindingPlace
+from convoy_controllers.guard.common_mode import (
+    COMMON_SHARE,
+    in_slow_racks,
+    slow_among_peers,
+    slower_together,
+)
 from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
 from convoy_controllers.guard.links import Part, explain, nodes_of
 from convoy_controllers.guard.loss import IMBALANCED, mended
-from convoy_controllers.guard.robust import others_median
-from convoy_controllers.guard.signals import busy, stepping
+from convoy_controllers.guard.robust import zeroed
+from convoy_controllers.guard.signals import against_all, busy, middle, stepping
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
 from convoy_crds.trainingjob_status import Proof
 
-_COMMON_SHARE = 0.2
-"""Share of a peer group. If more of the group is slow at once, the slow ranks have a common cause and are
-not stragglers.
-"""
-_TOGETHER = evidence.MOST + 2.0
-"""Logarithm of the evidence from which a rank with few peers counts as slower together with others. It is
-more than a single late window gives.
-"""
 _MOST_OF_A_NODE = 0.6
-_MOST_OF_A_RACK = 0.6
 _STORAGE_SHARE = 0.8
 """Minimum share of the ranks that wait for input. If fewer ranks wait, slow storage is not reported as the
 cause of their waits.
@@ -84,21 +81,22 @@ def report(state: State, table: Table, too_few: Bools) -> Report:
 
 def _input(state: State, table: Table) -> list[Finding]:
     ranks, job = state.channels[Channel.DATA], state.channels[Channel.JOB_DATA]
-    waiting = np.nan_to_num(table.data) > state.setting.rules.delta * busy(table)
-    accused = ranks.alarmed & ~_slow_among_peers(ranks.alarmed, state, table)
-    usual, all_wait = float(np.nanmedian(table.data)), []
-    if job.alarmed[0] and waiting[table.reported].mean() >= _STORAGE_SHARE:
-        accused &= np.nan_to_num(table.data) > _INPUT_WAIT_FACTOR * usual
-        all_wait = [_job_finding(Cause.INPUT, job, usual, state)]
-    own = _by_node(state, table, ranks, {Cause.INPUT: accused}, table.data - others_median(table.data))
+    accused, all_wait = ranks.alarmed & ~slow_among_peers(ranks.alarmed, state, table), []
+    if job.alarmed[0]:
+        waiting = zeroed(table.data) > state.setting.rules.delta * busy(table)
+        if waiting[table.reported].mean() >= _STORAGE_SHARE:
+            usual = float(np.nanmedian(table.data))
+            accused &= zeroed(table.data) > _INPUT_WAIT_FACTOR * usual
+            all_wait = [_job_finding(Cause.INPUT, job, usual, state)]
+    own = _by_node(state, table, ranks, {Cause.INPUT: accused}, lambda: against_all(table.data))
     return [*own, *all_wait]
 
 
 def _compute_and_host(state: State, table: Table) -> list[Finding]:
     compute, host = state.compute, state.channels[Channel.HOST]
-    common = _slow_among_peers(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
-    common |= _slower_together(state)
-    known = host.alarmed & ~_slow_among_peers(host.alarmed, state, table)
+    common = slow_among_peers(compute.alarmed, state, table) | in_slow_racks(compute.alarmed, state, table)
+    common |= slower_together(state)
+    known = host.alarmed & ~slow_among_peers(host.alarmed, state, table)
     # A slow host delays the whole rank, so the compute channel also shows the delay. Blame the host if it
     # explains enough of the delay. The host's alarm usually comes first, because the host channel has less
     # noise.
@@ -110,13 +108,13 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     whole, blamed = _replicas(state, table, slow)
     slow &= ~blamed
     healthy = mended(table.compute, compute.alarmed, state.setting.peers)
-    saved = table.compute - healthy
-    delays = state.setting.shape.delays(healthy, table.compute, table.micro_batches)
     causes = {Cause.THERMAL: slow & hot, Cause.COMPUTE: slow & ~hot}
+    delays = partial(state.setting.shape.delays, healthy, table.compute, table.micro_batches)
     findings = _by_node(state, table, compute, causes, delays)
-    findings += _by_node(state, table, host, {Cause.HOST: by_host}, table.host - others_median(table.host))
+    findings += _by_node(state, table, host, {Cause.HOST: by_host}, lambda: against_all(table.host))
     if (common & compute.alarmed).any():
-        findings.append(_common(state, compute, common, float(np.nanmax(saved, initial=0.0))))
+        lost = float(np.nanmax(table.compute - healthy, initial=0.0))
+        findings.append(_common(state, compute, common, lost))
     return [*whole, *findings]
 
 
@@ -127,9 +125,11 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
     then imbalance.
     """
     channel, (names, numbers) = state.channels[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
+    if not channel.alarmed.any():
+        return [], np.zeros(table.size, dtype=np.bool_)
     size = np.bincount(numbers)
     whole = channel.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
-    if whole.mean() > _COMMON_SHARE:
+    if whole.mean() > COMMON_SHARE:
         whole = np.zeros_like(whole)
     known = table.has_tokens
     persistent = channel.persistent(state.setting.rules)
@@ -153,13 +153,15 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
 
 def _communication(state: State, table: Table) -> list[Finding]:
     alike, past = state.channels[Channel.GROUPS], state.channels[Channel.GROUPS_PAST]
+    slow = np.nonzero(alike.alarmed | past.alarmed)[0].tolist()
+    if not slow:
+        return []
     layout, rules = state.setting.layout, state.setting.rules
     persistent = alike.persistent(rules) | past.persistent(rules)
     sizes = np.maximum(np.where(alike.alarmed, alike.size, 0.0), np.where(past.alarmed, past.size, 0.0))
     never = np.iinfo(np.int64).max
     since = np.minimum(np.where(alike.alarmed, alike.since, never), np.where(past.alarmed, past.since, never))
     lost = np.asarray(state.transferring) * -np.expm1(-np.maximum(sizes, 0.0))
-    slow = np.nonzero(alike.alarmed | past.alarmed)[0].tolist()
     least = _LEAST_TRANSFER_SHARE * float(np.nanmedian(busy(table)))
     findings = []
     for part, numbers in _merge_inside_parts(explain(table.groups, slow, layout), table, layout):
@@ -195,8 +197,10 @@ def _merge_inside_parts(
 
     The merged part blames no node: if so many nodes are slow at once, the program has changed.
     """
-    inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
     slow = {part.where[0] for part, _ in found if part.kind is FindingPlace.INSIDE}
+    if not slow:
+        return found
+    inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
     if len(inside) < 2 or 2 * len(slow) <= len(inside):
         return found
     numbers = sorted(
@@ -211,7 +215,7 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     rack, a class of hardware or the host became slower, or that a step became slower and no other
     finding explains it.
     """
-    step = float(np.nanmedian(busy(table)))
+    step = float(middle(busy(table))[0])
     job, classes, racks = (
         state.channels[name] for name in (Channel.JOB_COMPUTE, Channel.CLASSES, Channel.RACKS)
     )
@@ -275,41 +279,6 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
     ]
 
 
-def _slow_among_peers(alarmed: Bools, state: State, table: Table) -> Bools:
-    """Return a mask of the ranks whose peer group is slow as a whole: more than a fifth of the group, on at
-    least three nodes, is slow at once.
-    """
-    peers, nodes = state.setting.peers, state.setting.places[Division.NODES][1]
-    slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
-    reported = np.bincount(peers[table.reported], minlength=peers.max() + 1)
-    pairs = np.unique(np.stack([peers[alarmed], nodes[alarmed]]), axis=1)[0]
-    broad = np.bincount(pairs, minlength=peers.max() + 1) >= 3
-    return np.asarray(broad & (slow > _COMMON_SHARE * reported))[peers]
-
-
-def _slower_together(state: State) -> Bools:
-    """Return a mask of the ranks with few peers that become slower together: more than one node, and more
-    than a fifth of the nodes of such ranks. The mask is empty if fewer do.
-    """
-    few, nodes = state.setting.small.ranks, state.setting.places[Division.NODES][1]
-    slower = few & (state.compute.strength >= _TOGETHER)
-    share = len(np.unique(nodes[slower])) / max(1, len(np.unique(nodes[few])))
-    return slower & (len(np.unique(nodes[slower])) > 1) & (share > _COMMON_SHARE)
-
-
-def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
-    """Return a mask of the ranks in racks that are slow as a whole: most ranks of the rack, on at least
-    three nodes, are slow at once. The mask is empty if the job uses one rack only.
-    """
-    names, rack = state.setting.places[Division.RACKS]
-    nodes = state.setting.places[Division.NODES][1]
-    slow = np.bincount(rack[alarmed], minlength=len(names))
-    reported = np.bincount(rack[table.reported], minlength=len(names))
-    pairs = np.unique(np.stack([rack[alarmed], nodes[alarmed]]), axis=1)[0]
-    broad = np.bincount(pairs, minlength=len(names)) >= 3
-    return np.asarray(broad & (slow > _MOST_OF_A_RACK * reported) & (len(names) > 1))[rack]
-
-
 def _common(state: State, channel: ChannelState, common: Bools, lost: float) -> Finding:
     slow = common & channel.alarmed
     names, rack = state.setting.places[Division.RACKS]
@@ -350,13 +319,20 @@ def _places(state: State, channel: ChannelState, kind: Division, place: FindingP
 
 
 def _by_node(
-    state: State, table: Table, channel: ChannelState, accused: dict[Cause, Bools], saved: Floats
+    state: State,
+    table: Table,
+    channel: ChannelState,
+    accused: dict[Cause, Bools],
+    saving: Callable[[], Floats],
 ) -> list[Finding]:
     """Return one finding for each node, cause and proof with blamed ranks.
 
-    `accused`: mask of the blamed ranks by cause; `saved`: by rank, the seconds that the job would save if
-    the rank were not slow.
+    `accused`: mask of the blamed ranks by cause; `saving`: returns by rank the seconds that the job would
+    save if the rank were not slow.
     """
+    if not any(ranks.any() for ranks in accused.values()):
+        return []
+    saved = zeroed(saving())
     names, numbers = state.setting.places[Division.NODES]
     reported = np.bincount(numbers[table.reported], minlength=len(names))
     persistent = channel.persistent(state.setting.rules)
@@ -375,7 +351,7 @@ def _by_node(
                     (int(names[node]),),
                     int(channel.since[here].min()),
                     float(np.expm1(channel.size[here].max())),
-                    max(0.0, float(np.nan_to_num(saved[here]).max())),
+                    max(0.0, float(saved[here].max())),
                     bool(persistent[here].any()),
                     proof,
                 )
@@ -386,10 +362,10 @@ def _by_node(
 def _verdicts(state: State, table: Table, too_few: Bools, findings: Iterable[Finding]) -> np.ndarray:
     verdicts = np.full(table.size, Verdict.HEALTHY, dtype=np.int8)
     verdicts[too_few] = Verdict.TOO_FEW_PEERS
-    waits = np.nan_to_num(table.wait) > state.setting.rules.delta * np.nan_to_num(table.wall, nan=np.inf)
     accused = [finding for finding in findings if finding.ranks]
     if accused:
-        verdicts[waits] = Verdict.VICTIM
+        # A rank that did not report has no number on either side, and NaN is not greater than anything.
+        verdicts[table.wait > state.setting.rules.delta * table.wall] = Verdict.VICTIM
     for finding in sorted(accused, key=lambda one: one.persistent):
         proven = finding.persistent and finding.proof is Proof.PEERS
         verdicts[list(finding.ranks)] = Verdict.PERSISTENT if proven else Verdict.SUSPECT

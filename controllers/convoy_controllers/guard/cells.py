@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convoy_controllers.guard.robust import TO_SIGMA, group_medians, others_median
+from convoy_controllers.guard.robust import TO_SIGMA, group_medians, others_median, row_medians
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 FEWEST_REPLICAS = 4
@@ -28,6 +28,8 @@ _MOST_POINTS = 4096
 _ROUNDS = 3
 _BISQUARE = 4.685
 _LEAST = 1e-3
+_RIDGE = 1e-9 * np.eye(3)
+"""Added to the normal equations, so that they have a solution."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +42,8 @@ class Cells:
     """Rank number at each row and column."""
     stage: Ints
     """Stage of each row, numbered from 0."""
+    alike: tuple[Ints, ...]
+    """Rows of the stages: one array for all stages with the same number of rows, with a line per stage."""
 
     @classmethod
     def of(cls, layout: Layout) -> Cells | None:
@@ -60,7 +64,11 @@ class Cells:
         if (stage != stage[:, :1]).any():
             return None
         _, numbers = np.unique(stage[:, 0], return_inverse=True)
-        return cls(grid, numbers.reshape(-1).astype(np.int64))
+        numbers = numbers.reshape(-1).astype(np.int64)
+        sizes = np.bincount(numbers)
+        first = np.argsort(numbers, kind="stable")
+        alike = (first[sizes[numbers[first]] == size].reshape(-1, size) for size in np.unique(sizes))
+        return cls(grid, numbers, tuple(alike))
 
 
 def within_cells(micro: Floats, cells: Cells) -> Floats:
@@ -75,12 +83,11 @@ def within_cells(micro: Floats, cells: Cells) -> Floats:
     halves = (slice(0, count // 2), slice(count // 2, count)) if count > 1 else (slice(0, 1),)
     for half in halves:
         part = logs[:, :, half]
-        part -= _by_stage(np.median(part, axis=(1, 2)), cells.stage)[:, None, None]
+        part -= _by_stage(row_medians(part.reshape(len(part), -1)), cells.stage)[:, None, None]
     work = _work(logs)
     for half in halves:
-        for number in range(int(cells.stage.max()) + 1):
-            rows = cells.stage == number
-            logs[rows, :, half] -= _curve(work[rows, :, half], logs[rows, :, half])
+        for rows in cells.alike:
+            logs[rows, :, half] -= _curves(work[rows, :, half], logs[rows, :, half])
     residual = np.full(len(micro), np.nan)
     residual[cells.grid] = np.where(silent, np.nan, logs.mean(axis=2))
     groups = np.empty(len(micro), dtype=np.int64)
@@ -113,27 +120,32 @@ def _work(logs: Floats) -> Floats:
     return np.asarray(0.5 * np.where(logs < own, own + high, np.where(logs > own, low + own, low + high)))
 
 
-def _curve(work: Floats, logs: Floats) -> Floats:
-    """Return `logs` as predicted from `work` by a parabola, which is fitted robustly (bisquare weights)."""
-    if work.size < _FEWEST_POINTS:
+def _curves(work: Floats, logs: Floats) -> Floats:
+    """Return `logs` as predicted from `work` by a parabola for each stage. The parabolas are fitted robustly
+    (bisquare weights). The first axis of both arrays is the stage.
+    """
+    points = work[0].size
+    if points < _FEWEST_POINTS:
         return work
-    every = -(-work.size // _MOST_POINTS) | 1
-    x, y = work.reshape(-1)[::every], logs.reshape(-1)[::every]
-    scale = float(x.std())
-    if scale < _LEAST:
-        return np.zeros_like(logs)
-    basis = np.vander(x / scale, 3)
+    every = -(-points // _MOST_POINTS) | 1
+    x, y = (one.reshape(len(work), points)[:, ::every] for one in (work, logs))
+    spread = x.std(axis=1)
+    scale = np.maximum(spread, _LEAST)
+    scaled = x / scale[:, None]
+    basis = np.stack([scaled * scaled, scaled, np.ones_like(x)], axis=2)
     weights: Floats = np.ones_like(x)
-    factors: Floats = np.zeros(3)
+    factors: Floats = np.zeros((len(work), 3))
     for _ in range(_ROUNDS):
-        weighted = basis.T * weights
-        solved = np.linalg.solve(weighted @ basis + 1e-9 * np.eye(3), weighted @ y)
-        factors = np.asarray(solved, dtype=np.float64)
-        left = y - basis @ factors
-        bound = _BISQUARE * max(TO_SIGMA * float(np.median(np.abs(left))), _LEAST)
-        weights = np.asarray(np.maximum(0.0, 1 - (left / bound) ** 2) ** 2, dtype=np.float64)
-    scaled = work / scale
-    return np.asarray((factors[0] * scaled + factors[1]) * scaled + factors[2])
+        weighted = basis.transpose(0, 2, 1) * weights[:, None]
+        factors = np.linalg.solve(weighted @ basis + _RIDGE, weighted @ y[:, :, None])
+        left = y - (basis @ factors)[:, :, 0]
+        bound = _BISQUARE * np.maximum(TO_SIGMA * row_medians(np.abs(left)), _LEAST)
+        weights = np.maximum(0.0, 1 - (left / bound[:, None]) ** 2) ** 2
+    each = (len(work),) + (1,) * (work.ndim - 1)
+    square, linear, constant = (factors[:, number].reshape(each) for number in range(3))
+    wide = work / scale.reshape(each)
+    fitted = (square * wide + linear) * wide + constant
+    return np.where(spread.reshape(each) < _LEAST, 0.0, fitted)
 
 
 def _fill(logs: Floats, silent: Bools) -> None:

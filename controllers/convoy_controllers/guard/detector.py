@@ -4,6 +4,7 @@ function reads no clock and does no I/O.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from convoy_controllers.guard.few_peers import FewPeers
 from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.loss import IMBALANCED, Shares, shares
 from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
-from convoy_controllers.guard.robust import group_medians, others_median
+from convoy_controllers.guard.robust import clipped, group_medians, others_median
 from convoy_controllers.guard.signals import InitialMean, against_all, busy, middle, share
 from convoy_controllers.guard.state import FEW, JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
@@ -65,12 +66,13 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     nothing = np.full(size, np.nan)
     rules = dict.fromkeys(state.channels, state.setting.rules)
     rules |= dict.fromkeys(FEW, few_peers.rules(state.setting.rules))
+    family = state.family
     channels = {
         name: channel_state.advance(
             one,
             residuals[name],
             table.first,
-            state.family,
+            family,
             rules[name],
             state.recent.get(name, nothing) if name in FEW else None,
         )
@@ -203,7 +205,8 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
 
 
 def _transferring(group: Group, last: float) -> float:
-    return last if np.isnan(group.transfer) else group.transfer * group.count
+    seconds = group.transfer
+    return last if math.isnan(seconds) else seconds * group.count
 
 
 def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State) -> Channel:
@@ -255,7 +258,7 @@ def _mean_pause(state: State) -> Floats:
 
 
 def _heat(table: Table) -> Floats:
-    clock = np.log(np.clip(table.clock, 0.05, 1.0))
+    clock = np.log(clipped(table.clock, 0.05, 1.0))
     return others_median(clock) - clock
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from convoy_controllers.guard.channel_state import ChannelState, Rules
 from convoy_controllers.guard.channels import Channel
-from convoy_controllers.guard.robust import group_medians, others_median
+from convoy_controllers.guard.robust import clipped, group_medians, others_median, zeroed
 from convoy_controllers.guard.signals import InitialMean
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout, Table
 
@@ -127,7 +127,7 @@ class FewPeers:
             np.where(calm, one.shift(values), np.nan)
             for one, values in ((self.seconds, seconds), (self.tokens, tokens))
         )
-        more = np.clip(more, -_MOST_STEP, _MOST_STEP)
+        more = clipped(more, -_MOST_STEP, _MOST_STEP)
         near = np.clip(seconds, self.seconds.mean - _MOST_STEP, self.seconds.mean + _MOST_STEP)
         return replace(
             self,
@@ -160,8 +160,8 @@ def advance(table: Table, groups: SmallGroups, state: FewPeers) -> tuple[FewPeer
         nothing = np.full(table.size, np.nan)
         return state, {Channel.OWN_PAST: nothing, Channel.FEW_PEERS: nothing}
     seconds, tokens = _per_step(table.compute, table), _per_step(_known_tokens(table), table)
-    times = seconds - np.nan_to_num(state.slope * tokens)
-    change = state.seconds.shift(seconds) - np.nan_to_num(state.slope * state.tokens.shift(tokens))
+    times = seconds - zeroed(state.slope * tokens)
+    change = state.seconds.shift(seconds) - zeroed(state.slope * state.tokens.shift(tokens))
     changed, apart = (one - others_median(one, groups.peers) for one in (change, times))
     state = replace(state, changed=_recent(state.changed, changed), apart=_recent(state.apart, apart))
     found = {
@@ -179,7 +179,7 @@ def _against_past(change: Floats, peers: Floats, recent: Floats, groups: SmallGr
     """
     stages = change - others_median(change, groups.replica)
     both = np.minimum(stages, peers - others_median(peers, groups.replica))
-    elsewhere = np.nan_to_num(others_median(group_medians(change, groups.peers)))[groups.peers]
+    elsewhere = zeroed(others_median(group_medians(change, groups.peers)))[groups.peers]
     alone = np.minimum(change - elsewhere, peers)
     both = np.where(groups.many_stages, both, _if_direct(both, recent))
     return np.where(np.isnan(both), alone, both)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from convoy_controllers.guard.loss import Shape, Shares, mended, shares
-from convoy_controllers.guard.robust import Sorted, group_medians, spread
+from convoy_controllers.guard.robust import Sorted, group_medians, spread, zeroed
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints
 
 _WINDOWS = 128
@@ -67,7 +67,7 @@ class Unevenness:
             self,
             replicas=np.vstack([self.replicas, replicas])[-_WINDOWS:],
             stages=np.vstack([self.stages, stages])[-_WINDOWS:],
-            times=before + pace * np.nan_to_num(cells - before),
+            times=before + pace * zeroed(cells - before),
         )
 
     def cost(self, groups: Ints, shape: Shape, micro: int) -> Shares:

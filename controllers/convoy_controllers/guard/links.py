@@ -35,13 +35,13 @@ class Part:
 
 def nodes_of(group: Group, layout: Layout) -> list[int]:
     """Return the numbers of the nodes on which the communicator's members run, sorted."""
-    return sorted({int(node) for node in layout.node[group.members]})
+    return sorted(set(layout.node[group.members].tolist()))
 
 
 def parts(group: Group, layout: Layout) -> set[Part]:
     """Return the parts of the network that a communicator's traffic passes through."""
     nodes = nodes_of(group, layout)
-    racks = sorted({int(rack) for rack in layout.rack[group.members]})
+    racks = sorted(set(layout.rack[group.members].tolist()))
     if len(nodes) == 1:
         return {Part(FindingPlace.INSIDE, (nodes[0],))}
     found = {Part(FindingPlace.NODE, (node,)) for node in nodes}

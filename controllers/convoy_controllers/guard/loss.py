@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convoy_controllers.guard.robust import Sorted, group_medians
+from convoy_controllers.guard.robust import Sorted, group_medians, zeroed
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 IMBALANCED = 0.05
@@ -61,7 +61,7 @@ class Shape:
         so the slowest rank of a cell counts.
         """
         grid = np.zeros(self.stages * self.replicas)
-        np.maximum.at(grid, self.cell, np.nan_to_num(compute))
+        np.maximum.at(grid, self.cell, zeroed(compute))
         return self.times(grid.reshape(self.replicas, self.stages), micro)
 
     def delays(self, healthy: Floats, compute: Floats, micro: int) -> Floats:
@@ -72,10 +72,10 @@ class Shape:
         of a longer stage.
         """
         grid = np.zeros(self.stages * self.replicas)
-        np.maximum.at(grid, self.cell, np.nan_to_num(healthy))
+        np.maximum.at(grid, self.cell, zeroed(healthy))
         rows = grid.reshape(self.replicas, self.stages)
         replica = self.cell // self.stages
-        own = np.maximum(grid[self.cell], np.nan_to_num(compute))
+        own = np.maximum(grid[self.cell], zeroed(compute))
         total = rows.sum(axis=1)[replica] - grid[self.cell] + own
         longest = np.maximum(rows.max(axis=1)[replica], own)
         step = (total + (micro - 1) * longest) / micro
@@ -91,6 +91,8 @@ def mended(compute: Floats, slow: Bools, groups: Ints) -> Floats:
     """Return `compute` with each slow rank's time replaced by the median of its healthy peers, if the
     median is less.
     """
+    if not slow.any():
+        return compute
     others = Sorted(np.where(slow, np.nan, compute), groups).others()
     return np.where(slow & ~np.isnan(others), np.fmin(compute, others), compute)
 
@@ -105,8 +107,8 @@ def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int)
     better = mended(compute, slow, groups)
     flat = np.full(shape.stages * shape.replicas, np.nan)
     np.fmax.at(flat, shape.cell, better)
-    stage = np.nan_to_num(group_medians(flat, np.tile(np.arange(shape.stages), shape.replicas)))
-    grid: Floats = np.nan_to_num(flat).reshape(shape.replicas, shape.stages)
+    stage = zeroed(group_medians(flat, np.tile(np.arange(shape.stages), shape.replicas)))
+    grid: Floats = zeroed(flat).reshape(shape.replicas, shape.stages)
     rest = float(shape.times(grid, micro).max())
     even = grid * (stage.mean() / np.maximum(stage, 1e-12)) if stage.all() else grid
     alike = np.broadcast_to(stage, grid.shape)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from convoy_controllers.guard.robust import group_medians, median, others_median, spread
+from convoy_controllers.guard.robust import group_medians, median, others_median, spread, zeroed
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
 _MEAN_WINDOWS = 32
@@ -61,7 +61,7 @@ class InitialMean:
 
 def busy(table: Table) -> Floats:
     """Return by rank the seconds of compute and optimizer."""
-    return np.maximum(table.compute + np.nan_to_num(table.optimizer), 1e-9)
+    return np.maximum(table.compute + zeroed(table.optimizer), 1e-9)
 
 
 def share(values: Floats, table: Table) -> Floats:
@@ -152,8 +152,9 @@ def transfers(groups: Sequence[Group]) -> Floats:
     """
     times = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
-        if group.transfer > 0:
-            times[number] = np.log(group.transfer)
+        seconds = group.transfer
+        if seconds > 0:
+            times[number] = np.log(seconds)
     return times
 
 
@@ -175,7 +176,8 @@ def slow_transfers(times: Floats, like: Ints) -> Floats:
     """
     residual = np.full(len(times), np.nan)
     for number in np.unique(like[like >= 0]):
-        same = like == number
-        if (~np.isnan(times[same])).sum() >= _ENOUGH_VALUES:
-            residual[same] = times[same] - others_median(times[same])
+        same = np.nonzero(like == number)[0]
+        own = times[same]
+        if np.count_nonzero(~np.isnan(own)) >= _ENOUGH_VALUES:
+            residual[same] = own - others_median(own)
     return residual

@@ -54,6 +54,18 @@ def test_residuals_remove_work_and_keep_slowness(stages: int, replicas: int) -> 
     assert residual[np.setdiff1d(same_column, slow)].max() < 0.03
 
 
+def test_stages_may_have_different_numbers_of_ranks() -> None:
+    """Run stage 1 on two ranks of each replica. Each stage reacts differently to the work."""
+    layout = Layout.of([0] * 8 + [1] * 16 + [2] * 8, [*range(8)] * 4)
+    cells = Cells.of(layout)
+    assert cells is not None
+    micro = uneven(3, 8, 8, 4)[[*range(16), *range(8, 24)]].copy()
+    micro[19] *= 1.1
+    residual = within_cells(micro, cells)
+    assert residual[19] == pytest.approx(np.log(1.1), abs=0.03)
+    assert np.abs(np.delete(residual, [3, 11, 19, 27])).max() < 0.03
+
+
 def test_silent_ranks_do_not_shift_other_residuals() -> None:
     layout = grid(4, 8)
     cells = Cells.of(layout)
