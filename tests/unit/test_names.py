@@ -5,7 +5,6 @@ begin with a noun phrase or a verb.
 from __future__ import annotations
 
 import ast
-import gc
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -53,6 +52,14 @@ WORDS_OF_ONE_THING = (
 word to use instead.
 """
 WRONG_OPENINGS = re.compile(r"(What|Who|Whose|Whether|How|Of|By|For which)\b")
+SUSPECT = (
+    re.compile(rf"def\s+_*{VAGUE_VERB.pattern}(_|\b)"),
+    re.compile(rf"class\s+{RESERVED_CLASS.pattern}\b"),
+    re.compile(rf"[\"'](\s|\\\n)*{WRONG_OPENINGS.pattern}"),
+)
+"""Patterns of which the text of a file matches one if the file has a name or a docstring that a test refuses
+in all files.
+"""
 
 
 class Name(NamedTuple):
@@ -68,25 +75,33 @@ class Name(NamedTuple):
 
 @cache
 def found() -> tuple[list[Name], list[str]]:
-    """Return the names of all files, and where docstrings have a wrong opening.
+    """Return the names of the files that may have a wrong name, and where docstrings have a wrong opening.
 
-    Trees have no cycles, so they are freed without the garbage collection, which would take a third of the
-    time.
+    Only these files are parsed. To parse all files takes ten times as long.
     """
     every, wrong = list[Name](), list[str]()
-    gc.disable()
-    try:
-        for file in sources():
-            path, tree = str(file.relative_to(ROOT)), ast.parse(file.read_text())
-            every += [Name(path, *one) for one in identifiers(tree)]
-            wrong += [
-                f"{path}:{line}: {text.splitlines()[0]}"
-                for _, line, text in owned_docstrings(tree)
-                if WRONG_OPENINGS.match(text)
-            ]
-    finally:
-        gc.enable()
+    for file in sources():
+        path, text = str(file.relative_to(ROOT)), file.read_text()
+        if not suspect(path, text):
+            continue
+        tree = ast.parse(text)
+        every += [Name(path, *one) for one in identifiers(tree)]
+        wrong += [
+            f"{path}:{line}: {text.splitlines()[0]}"
+            for _, line, text in owned_docstrings(tree)
+            if WRONG_OPENINGS.match(text)
+        ]
     return every, wrong
+
+
+def suspect(path: str, text: str) -> bool:
+    """Return True if a file may have a name or a docstring that a test refuses. A word in a comment or a
+    string makes a file suspect too.
+    """
+    return any(pattern.search(text) for pattern in SUSPECT) or any(
+        path.startswith(folder) and re.search(pattern, text, re.IGNORECASE)
+        for pattern, folder, _ in WORDS_OF_ONE_THING
+    )
 
 
 def identifiers(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
@@ -111,6 +126,23 @@ def vague(name: str) -> bool:
 @pytest.mark.parametrize(("name", "expected"), [("_say_valid", True), ("told", True), ("takeoff", False)])
 def test_a_vague_verb_is_found_as_the_first_word(name: str, expected: bool) -> None:
     assert vague(name) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "async def _say_valid(): ...",
+        "def told(): ...",
+        "class  Vault(Store): ...",
+        'def f():\n    """\n    Whether it runs."""',
+        "def f():\n    r'''\\\nOf all.'''",
+        "most_Evicts = 1",
+        "def f(warranted): ...",
+    ],
+)
+def test_a_file_with_a_refused_name_or_docstring_is_parsed(text: str) -> None:
+    assert suspect("controllers/convoy_controllers/guard/a.py", text)
+    assert not suspect("controllers/convoy_controllers/guard/a.py", "def takeoff(): ...")
 
 
 def test_no_function_is_named_by_a_vague_verb() -> None:

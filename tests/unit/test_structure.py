@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ PACKAGES = {
 """Folder of each package, by name of the package."""
 MAX_LINES, MAX_TEST_LINES = 400, 499
 MAX_PARAMETERS, MAX_EXCEPTIONS = 6, 5
+SIGNATURE = re.compile(r"def\s+\w+(\[.*?\])?\((.*?)\)\s*(->|:)", re.DOTALL)
 
 
 def sources() -> list[Path]:
@@ -65,6 +67,11 @@ def circles(found: grimp.ImportGraph) -> set[tuple[str, ...]]:
                 first = chain.index(min(chain))
                 chains.add((*chain[first:], *chain[:first]))
     return chains
+
+
+def has_long_signature(text: str) -> bool:
+    """Return True if a function of the text may have too many parameters, by the number of commas."""
+    return any(one[2].count(",") >= MAX_PARAMETERS for one in SIGNATURE.finditer(text))
 
 
 def many_parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -135,7 +142,8 @@ def test_few_functions_take_many_parameters() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in sorted(sources())
-        for line, name in many_parameters(ast.parse(path.read_bytes()))
+        if has_long_signature(text := path.read_text())
+        for line, name in many_parameters(ast.parse(text))
     ]
     assert len(found) <= MAX_EXCEPTIONS, found
 
@@ -156,3 +164,4 @@ def test_few_functions_take_many_parameters() -> None:
 )
 def test_parameters_are_counted(source: str, found: bool) -> None:
     assert bool(list(many_parameters(ast.parse(source)))) is found
+    assert has_long_signature(source) >= found
