@@ -7,6 +7,7 @@ installs the chart.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,22 @@ another priority takes precedence.
 """
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads a number that Helm has written, such as `1e-06`. YAML 1.1 takes one without a point for text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
 def read(folder: Path) -> list[Engine]:
     """Return the Engines in the folder's YAML files; log and skip a file that holds no valid Engine."""
     found: list[Engine] = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            found.append(Engine.model_validate(yaml.safe_load(path.read_text())))
+            body = yaml.load(path.read_text(), _Loader)  # noqa: S506 - a SafeLoader
+            found.append(Engine.model_validate(body))
         except (OSError, yaml.YAMLError, ValidationError) as error:
             log.error("file holds no valid Engine, skipped", file=path.name, error=str(error))
     return found

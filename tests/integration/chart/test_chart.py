@@ -11,6 +11,8 @@ import yaml
 
 from convoy_agents.settings import Settings
 from convoy_crds.engine import Engine
+from convoy_crds.params import schema_error
+from convoy_operator import catalogue
 from convoy_operator.hub.memory_release import RELEASE_SECONDS
 
 from .conftest import CHART, one, render
@@ -35,6 +37,16 @@ def test_engines_run_the_image_of_the_values(helm: Path) -> None:
     engine = Engine.model_validate(yaml.safe_load(files["gpt.yaml"]))
     assert engine.spec.image == "registry.example.com/convoy/workloads:v7"
     assert one(render(helm, "engines.enabled=false"), "ConfigMap", "convoy-engines").get("data") is None
+
+
+def test_the_operator_accepts_every_engine_that_helm_renders(helm: Path, tmp_path: Path) -> None:
+    files = one(render(helm), "ConfigMap", "convoy-engines")["data"]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    engines = catalogue.read(tmp_path)
+    assert len(engines) == len(files) > 10
+    errors = {engine.metadata.name: schema_error(engine.spec.params_schema) for engine in engines}
+    assert {name: error for name, error in errors.items() if error} == {}
 
 
 def test_a_digest_replaces_only_the_tag_of_its_own_image(helm: Path) -> None:

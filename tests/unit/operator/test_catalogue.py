@@ -1,8 +1,9 @@
-"""Tests of the GuardPolicy that the leading operator applies for the chart."""
+"""Tests of the Engines and of the GuardPolicy that the leading operator applies for the chart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +12,38 @@ from convoy_controllers.nodehealth.observe import in_order
 from convoy_controllers.resources import GUARD_POLICIES
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_operator import errors
-from convoy_operator.catalogue import LOWEST_PRIORITY, install_policy
+from convoy_operator.catalogue import LOWEST_PRIORITY, install_policy, read
 
 from .conftest import FakeApi
 
 OWN = {"app.kubernetes.io/managed-by": "convoy-operator"}
+ENGINE = """
+apiVersion: convoy.dev/v1alpha1
+kind: Engine
+metadata: {name: toy}
+spec:
+  description: "1e-06"
+  image: toy
+  command: [toy]
+  roleKind: Training
+  paramsSchema: {type: object, properties: {rate: {type: number, minimum: 1e-06, maximum: 1e+06}}}
+"""
 
 
 def stored(api: FakeApi) -> GuardPolicy | None:
     found = api.objects.get((GUARD_POLICIES.plural, "", "default"))
     return GuardPolicy.model_validate(found) if found is not None else None
+
+
+def test_numbers_that_helm_writes_with_an_exponent_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(ENGINE)
+    [engine] = read(tmp_path)
+    assert engine.spec.params_schema["properties"]["rate"] == {
+        "type": "number",
+        "minimum": 1e-6,
+        "maximum": 1e6,
+    }
+    assert engine.spec.description == "1e-06"
 
 
 @pytest.mark.parametrize("mode", ["Observe", "Act"])
