@@ -131,6 +131,10 @@ class GroupRecord(Bookkeeping):
     """Reason of that fault."""
     failed: datetime | None = None
     """Time at which the replica used up its restarts. Absent while Convoy restarts it."""
+    listed_at: datetime | None = None
+    """Time at which Convoy first saw the replica in the Service's EndpointSlices. Absent while it is not
+    there.
+    """
 
 
 class RolloutRecord(Bookkeeping):

@@ -37,16 +37,20 @@ class ClusterCache:
         """The store of each reconciled kind, by name of the kind."""
         own = {one.resource: self.kinds[one.resource.kind] for one in controllers if one.kind is not None}
         made = {made.resource for one in controllers for made in one.makes if made.applied}
-        self.applied: Mapping[Resource, Store[CachedObject]] = {
-            resource: Store() for resource in sorted(made - own.keys(), key=lambda one: one.plural)
+        watched = {watch.resource for one in controllers for watch in one.watches} - {PODS, NODES}
+        self.labelled: Mapping[Resource, Store[CachedObject]] = {
+            resource: Store()
+            for resource in sorted((made | watched) - own.keys(), key=lambda one: one.plural)
         }
-        """The store of each resource that plans apply but no controller reconciles."""
+        """The store of each resource whose objects carry the operator's label, and that no controller
+        reconciles: objects that plans apply, and those that Kubernetes makes of them with their labels.
+        """
         created = {made.resource for one in controllers for made in one.makes if Create in made.children}
-        self._children = {**self.applied, **{one: own[one] for one in (made | created) & own.keys()}}
+        self._children = {**self.labelled, **{one: own[one] for one in (made | created) & own.keys()}}
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {
             PODS: (self.pods, views.pod),
             NODES: (self.nodes, views.node),
-            **{resource: (store, views.cached_object) for resource, store in (own | self.applied).items()},
+            **{resource: (store, views.cached_object) for resource, store in (own | self.labelled).items()},
         }
         for store in self._children.values():
             store.add_index(_OWNER, lambda item: (views.controller_uid(item.raw) or "",))

@@ -58,21 +58,21 @@ class Reflectors:
                     resync_seconds=resync_seconds,
                 )
                 (self._kinds if one.reflector else self._kopf).append(reflector)
-        self._applied: list[Reflector[CachedObject]] = [
+        self._labelled: list[Reflector[CachedObject]] = [
             Reflector(
                 gateway,
                 Source(resource, store, views.cached_object, f"{LABEL_MANAGED}={OPERATOR}"),
                 metrics,
                 resync_seconds=resync_seconds,
             )
-            for resource, store in cache.applied.items()
+            for resource, store in cache.labelled.items()
         ]
 
     async def run(self) -> None:
         """Watch all cached resources except those that kopf watches, until cancelled or until one watch
         fails.
         """
-        watched: list[Reflector[Any]] = [self.pods, self.nodes, *self._kinds, *self._applied]
+        watched: list[Reflector[Any]] = [self.pods, self.nodes, *self._kinds, *self._labelled]
         await run_until_first_exit([one.run() for one in watched])
 
     async def list_kopf(self) -> None:
@@ -84,7 +84,7 @@ class Reflectors:
 
     async def list_all(self) -> None:
         """LIST every cached resource."""
-        for reflector in (*self._kopf, *self._kinds, *self._applied):
+        for reflector in (*self._kopf, *self._kinds, *self._labelled):
             await _listed(reflector)
         await asyncio.gather(_listed(self.pods), _listed(self.nodes))
 

@@ -13,6 +13,7 @@ from convoy_controllers.servingjob import (
     conditions,
     deadnode,
     delivery,
+    endpoints,
     model,
     moving,
     peers,
@@ -61,7 +62,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
         now,
         LostNodes(lost, deadnode.replaceable(observed, lost)),
         revisions,
-        {one.key: one for one in groups(observed, revisions, lost, now.timestamp())},
+        {
+            one.key: endpoints.noted(observed, one, draft.now)
+            for one in groups(observed, revisions, lost, now.timestamp())
+        },
     )
     work.deletions += [delete_pod(pod.name, pod.uid) for pod in strays(observed, work.groups.values())]
     work.waits += [deadnode.wait_seconds(observed, lost), chosen.wait_seconds]
@@ -262,7 +266,8 @@ def _cause(work: Work, updated: Sequence[Group]) -> str:
     waits = delivery.waiting(work.observed, updated, work.revisions)
     if waits and not any(one.record.error for one in updated):
         return waits
-    return conditions.cause(work.observed, updated, work.now)
+    found = conditions.cause(work.observed, updated, work.now)
+    return found or endpoints.awaited(updated)
 
 
 def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
@@ -325,7 +330,9 @@ def _wait_for_lag(work: Work) -> None:
         if now < group.noticed:
             work.waits.append(group.noticed - now)
         if group.ready and not group.settled(work.now):
-            work.waits.append(group.ready_since + ENDPOINT_LAG_SECONDS - now)
+            # A change of the EndpointSlices queues the job.
+            if group.listed is not None:
+                work.waits.append(max(group.ready_since, group.listed) + ENDPOINT_LAG_SECONDS - now)
         elif not group.ready and group.changed and now < group.changed + units.DOWN_SECONDS:
             work.waits.append(group.changed + units.DOWN_SECONDS - now)
 

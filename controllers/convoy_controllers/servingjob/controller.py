@@ -12,6 +12,7 @@ from convoy_controllers.reader import Reader
 from convoy_controllers.resources import (
     CHECKPOINT_STORES,
     CONTROLLER_REVISIONS,
+    ENDPOINT_SLICES,
     ENGINES,
     HORIZONTAL_POD_AUTOSCALERS,
     NETWORK_POLICIES,
@@ -21,6 +22,7 @@ from convoy_controllers.resources import (
     SERVICES,
     TRAINING_JOBS,
 )
+from convoy_controllers.servingjob import endpoints
 from convoy_controllers.servingjob.observe import observe, waits_for
 from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.views import ENDED_PHASES
@@ -109,6 +111,7 @@ CONTROLLER = Controller(
         by_owner(KIND, NETWORK_POLICIES),
         by_owner(KIND, CONTROLLER_REVISIONS),
         by_owner(KIND, HORIZONTAL_POD_AUTOSCALERS),
+        Watch(ENDPOINT_SLICES, endpoints.jobs_of, endpoints.relevant),
         Watch(PODS, _job, lambda pod: pod.view, _is_urgent),
         Watch(NODES, _jobs_of_node, _relevant),
     ),

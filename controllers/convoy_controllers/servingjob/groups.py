@@ -47,6 +47,10 @@ class Group:
     """Unix seconds since which all pods of the group have been ready; 0 if one is not."""
     changed: float = 0.0
     """Unix seconds of the last change of a pod's readiness, or of the newest pod's creation."""
+    listed: float | None = 0.0
+    """Unix seconds since which the Service lists the group; 0 if the Service does not lead to it. None if the
+    Service should list it but does not.
+    """
     noticed: float = 0.0
     """Unix seconds until which the kubelet may still report the ranks before a restart in place as ready; 0
     if it has noticed the restart.
@@ -64,7 +68,9 @@ class Group:
 
     def settled(self, now: datetime) -> bool:
         """Return True if every proxy knows that the group is ready."""
-        return self.ready and now.timestamp() >= self.ready_since + ENDPOINT_LAG_SECONDS
+        if not self.ready or self.listed is None:
+            return False
+        return now.timestamp() >= max(self.ready_since, self.listed) + ENDPOINT_LAG_SECONDS
 
 
 def pod_name(job: str, record: GroupRecord, slot: int) -> str:
@@ -176,7 +182,8 @@ def _group(
     changed = max(times, default=0.0)
     restarted = max((_restarted(observed, pod) for pod in pods.values()), default=0.0)
     since = max(changed, restarted + _probe_seconds(role) if restarted else 0.0) if ready else 0.0
-    return Group(record, size, pods, ready, since, changed, restarted + PROBED_SECONDS if restarted else 0.0)
+    noticed = restarted + PROBED_SECONDS if restarted else 0.0
+    return Group(record, size, pods, ready, ready_since=since, changed=changed, noticed=noticed)
 
 
 def _restarted(observed: Observed, pod: PodView) -> float:

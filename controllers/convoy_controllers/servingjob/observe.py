@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
-from convoy_controllers.resources import CONTROLLER_REVISIONS, SERVICES
-from convoy_controllers.servingjob import revision
+from convoy_controllers.resources import CONTROLLER_REVISIONS, ENDPOINT_SLICES, SERVICES
+from convoy_controllers.servingjob import endpoints, revision
 from convoy_controllers.servingjob.observed import Observed
 from convoy_crds import checkpointstore, engine, trainingjob
 from convoy_crds.servingjob import KIND, ServingJob
@@ -29,6 +29,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     own = tuple(pod for pod in pods if pod.owner_uid == uid)
     source = job.spec.model.checkpoint if job.spec.model else None
     warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
+    services = reader.children(SERVICES, uid)
     stored = (revision.parse(one) for one in reader.children(CONTROLLER_REVISIONS, uid))
     revisions = tuple(one for one in stored if one is not None)
     needs_store = source is not None or any(one.spec.generation for one in revisions)
@@ -46,7 +47,10 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         slots=reader.hub.slots(own),
         nodes=reader.hub.nodes(pods),
         silent_seconds=reader.hub.silent_seconds,
-        front=_front(reader.children(SERVICES, uid)),
+        front=_front(services),
+        endpoints=endpoints.listed(
+            [found for one in services for found in reader.children(ENDPOINT_SLICES, one.uid)]
+        ),
         agent_nodes=len(reader.agent_nodes),
         states=reader.hub.states(uid) if job.spec.checkpoint.tiers.any else {},
         warnings={pod: warning for pod, warning in warnings.items() if warning is not None},

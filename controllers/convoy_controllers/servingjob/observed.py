@@ -46,6 +46,8 @@ class Observed:
     """The nodes of all `pods`, by name."""
     front: str = ""
     """Value of the endpoint label in the pods to which the Service leads; empty without a Service."""
+    endpoints: frozenset[str] | None = None
+    """Uids of the ready pods in the Service's EndpointSlices; None if it has no slice."""
     silent_seconds: float = SILENT_SECONDS
     """Seconds of silence after which an agent counts as absent."""
     agent_nodes: int = 0

@@ -3,8 +3,8 @@
 With D desired replicas, a surge of S and U unavailable replicas:
 
 - At most D + S replicas exist. Replicas that are being deleted do not count.
-- Only replicas that have been ready for the endpoint lag count as available. A deletion leaves at least
-  D - U of them, so the deletion of unready replicas costs no budget.
+- Only replicas that have been ready, and listed by the Service, for the endpoint lag count as available. A
+  deletion leaves at least D - U of them, so the deletion of unready replicas costs no budget.
 - Until a replica of the target revision is available, at most max(1, S + U) replicas run that revision. A
   broken revision can therefore never displace the replicas that serve.
 - A replica that leaves its node (`moving`) is replaced like an old one, even while the rollout is paused. The
@@ -29,7 +29,7 @@ class Unit:
     number: int
     revision: str
     available: bool = False
-    """True if the replica has been ready for the endpoint lag."""
+    """True if the replica has been ready, and listed by the Service, for the endpoint lag."""
     ready: bool = False
     failed: bool = False
     """True if the replica has used up its restarts, or cannot get its model."""

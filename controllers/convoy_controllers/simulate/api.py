@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from convoy_controllers.merge_patch import merged
-from convoy_controllers.resources import POD_DISRUPTION_BUDGETS, Resource
+from convoy_controllers.resources import POD_DISRUPTION_BUDGETS, SERVICES, Resource
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds import containers
@@ -79,6 +79,8 @@ class Api:
         self._kernel = kernel
         self._count = 0
         self.up = True
+        self.lists_endpoints = True
+        """False while the endpoint slice controller of Kubernetes is away."""
         self.jobs: dict[str, Stored[Any]] = {}
         """The jobs of all kinds, by name."""
         self.pods: dict[str, PodView] = {}
@@ -103,6 +105,13 @@ class Api:
         """Notify all listeners of a change."""
         for listener in self.listeners:
             listener(kind, name)
+
+    def list_endpoints(self) -> None:
+        """Start the endpoint slice controller again."""
+        self.lists_endpoints = True
+        for resource, name in list(self.objects):
+            if resource == SERVICES:
+                self._notify(resource.plural, name)
 
     # Jobs
 

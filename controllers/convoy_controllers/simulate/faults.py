@@ -218,6 +218,17 @@ class Faults:
             self._cluster.operator.api_changed()
             self._cluster.hub.monitor.poll()
 
+    def stop_endpoints(self) -> None:
+        """Stop the endpoint slice controller, so that Services keep the endpoints that they have."""
+        self._record("the endpoint slice controller stops")
+        self._api.lists_endpoints = False
+
+    def start_endpoints(self) -> None:
+        """Start the endpoint slice controller again."""
+        if not self._api.lists_endpoints:
+            self._record("the endpoint slice controller starts again")
+            self._api.list_endpoints()
+
     # Users
 
     def edit(self, job: str, **spec: object) -> None:
@@ -238,6 +249,7 @@ class Faults:
     def heal_all(self, but: str = "") -> None:
         """Undo all faults and cordons, except on the node `but`."""
         self.start_api()
+        self.start_endpoints()
         for name in self._machines.by_name:
             if name == but:
                 continue

@@ -28,7 +28,7 @@ PAIRS = {
 }
 """Actions on nodes, each with the action that undoes it."""
 OF_PODS = ("killRank", "hangRank", "deletePod")
-OF_CONTROL = ("crashOperator", "stopApiServer")
+OF_CONTROL = ("crashOperator", "stopApiServer", "stopEndpoints")
 OF_USERS = ("revise", "revise", "scale", "suspend", "pause")
 
 
@@ -64,6 +64,7 @@ def events(rng: random.Random, size: int) -> Iterator[dict[str, Any]]:
         else:
             yield edit(at, rollout={"paused": True})
     yield {"at": FAULTS_END, "do": "startApiServer"}
+    yield {"at": FAULTS_END, "do": "startEndpoints"}
     yield edit(FAULTS_END + 15, rollout={"paused": False}, roles=roles(2, size), suspend=False)
 
 

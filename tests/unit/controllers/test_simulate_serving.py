@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from convoy_controllers.servingjob import rollout
+from convoy_controllers.servingjob import endpoints, rollout
 from convoy_controllers.servingjob.rollout import Budget, Changes
 from convoy_controllers.simulate.job_kind import JobResult
 from convoy_controllers.simulate.kernel import EPOCH
@@ -72,6 +72,26 @@ def test_rollout_loses_no_request_and_leaves_all_replicas() -> None:
     first, second = result.rollouts
     assert (first.result, second.result) == ("complete", "complete")
     assert second.fewest == second.floor == 3
+
+
+STALE = (at(55, "stopEndpoints"), EDIT, at(150, "startEndpoints"))
+"""A rollout that begins while the Service keeps its old endpoints."""
+
+
+def test_rollout_waits_until_the_service_lists_the_new_replica() -> None:
+    _, result = play(*STALE, until=300)
+    assert result.log.outcomes[Outcome.OK] == result.log.total
+    assert [one.result for one in result.rollouts] == ["complete", "complete"]
+    _, before = play(*STALE, until=149)
+    assert before.job.status.reason == "RollingOut"
+    (rolling,) = [one for one in before.job.status.conditions if one.type == "Progressing"]
+    assert "replica server-3 is ready, but the Service does not list it yet" in rolling.message
+
+
+def test_rollout_that_trusts_readiness_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "noted", lambda observed, group, now: group)
+    with pytest.raises(InvariantViolation, match="leaves 2 available replicas"):
+        play(*STALE, until=300)
 
 
 @pytest.mark.parametrize(

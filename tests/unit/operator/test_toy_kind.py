@@ -225,7 +225,7 @@ async def test_children_of_a_reconciled_kind_are_in_the_cache_of_that_kind(api: 
     await it.reconciler.handle(KEY)
     assert [name for plural, _, name in api.objects if plural == TRAINING_JOBS.plural] == ["a-person-s"]
     kept = Reflectors(api, it.cache, it.metrics, 600.0, it.controllers)
-    assert TRAINING_JOBS not in it.cache.applied and len(kept._applied) == len(it.cache.applied)
+    assert TRAINING_JOBS not in it.cache.labelled and len(kept._labelled) == len(it.cache.labelled)
 
 
 def test_the_page_of_controllers_has_the_toy_kind() -> None:

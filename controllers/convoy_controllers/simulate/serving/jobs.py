@@ -77,6 +77,7 @@ class ServingJobs:
         self.program.held = self._held
         self.program.pod_at = self._pod_at
         self.proxies.changed = self._availability_changed
+        self.proxies.listed_changed = self._listed_changed
 
     # Jobs
 
@@ -114,6 +115,7 @@ class ServingJobs:
             nodes=cluster.hub.nodes(pods),
             silent_seconds=cluster.latencies.silent,
             front=self.proxies.front(job.metadata.name),
+            endpoints=self.proxies.listed(job.metadata.name),
             agent_nodes=sum(node.agent_ready for node in cluster.api.nodes.values()),
             create_errors=refused,
             traffic=self.figures(pod.uid for pod in own),
@@ -252,6 +254,10 @@ class ServingJobs:
     def _availability_changed(self, job: str) -> None:
         for listener in self.availability_changed:
             listener(job)
+
+    def _listed_changed(self, job: str) -> None:
+        latencies = self._cluster.latencies
+        self._cluster.operator.add(job, latencies.watch + latencies.debounce)
 
     def _held(self, uid: str) -> None:
         """Report at once that an activator begins to hold requests."""

@@ -21,19 +21,25 @@ class Proxies:
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
-        self._sent: dict[str, tuple[str, ...]] = {}
-        """Uids of the ready pods of each Service, as they were last sent to the proxies."""
+        self._listed: dict[str, tuple[str, ...]] = {}
+        """Uids of the ready pods of each Service, as its EndpointSlices have them."""
         self._known: dict[str, tuple[str, ...]] = {}
         self._channels: dict[str, Channel] = {}
         self._services: dict[str, str] = {}
         """Name of the job of each pod that was seen, by name of the pod."""
         self.changed: Callable[[str], None] = lambda job: None
         """Called with the name of a Service whose endpoints the proxies have learnt."""
+        self.listed_changed: Callable[[str], None] = lambda job: None
+        """Called with the name of a Service whose EndpointSlices have changed."""
         api.listeners.append(self._pod_changed)
 
     def known(self, service: str) -> tuple[str, ...]:
         """Return the uids of the pods to which the proxies send requests."""
         return self._known.get(service, ())
+
+    def listed(self, service: str) -> frozenset[str]:
+        """Return the uids of the ready pods in a Service's EndpointSlices."""
+        return frozenset(self._listed.get(service, ()))
 
     def front(self, service: str) -> str:
         """Return the endpoint label of the pods to which a Service leads; empty without a Service."""
@@ -58,12 +64,13 @@ class Proxies:
 
     def _send(self, service: str) -> None:
         """Send the endpoints of a Service to the proxies if they have changed."""
-        if (SERVICES, service) not in self._api.objects:
+        if not self._api.lists_endpoints or (SERVICES, service) not in self._api.objects:
             return
         ready = tuple(sorted(one.uid for one in self._api.pods_of(service) if self._is_endpoint(one)))
-        if ready == self._sent.get(service, ()):
+        if ready == self._listed.get(service, ()):
             return
-        self._sent[service] = ready
+        self._listed[service] = ready
+        self.listed_changed(service)
         channel = self._channels.setdefault(service, Channel(self._kernel))
         pause = self._kernel.about(self._latencies.endpoints)
         channel.send(pause, lambda: self._learn(service, ready))
