@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from e2e.drive.cluster_state import leader, restore
+from e2e.drive.cluster_state import leader, restore, start_components
 from e2e.drive.node_health import POLICY, condemn, health, policy, taints
 from e2e.drive.perturbations import kill_rank
 from e2e.drive.serving_jobs import (
@@ -66,6 +67,26 @@ def test_a_killed_rank_serves_again_in_its_pod(cluster: Cluster, serving: Servin
     assert after.metadata.uid == pod.metadata.uid
     assert after.status.container_statuses[0].restart_count == 0
     serving.wait(lambda: serving.incarnation("killed") == 2, 10, "the second incarnation")
+
+
+@pytest.mark.full
+def test_a_rollout_waits_while_kubernetes_lists_no_endpoints(cluster: Cluster, serving: ServingJobs) -> None:
+    """Without kube-controller-manager the Service keeps its old endpoints, so no old replica may leave."""
+    serving.create("stale", replicas=2, rollout=FAST)
+    serving.wait_rolled("stale")
+    try:
+        with load(serving.url("stale"), 20, 600, "--no-keep-alive") as running:
+            cluster.components.stop("kube-controller-manager")
+            serving.patch("stale", roles=[seeded(2)])
+            waits = "the Service does not list it yet"
+            serving.wait(lambda: waits in json.dumps(serving.status("stale")["conditions"]), 60, waits)
+            assert len(serving.pods("stale")) == 3, "both old replicas serve"
+            start_components(cluster)
+            serving.wait_rolled("stale")
+            report = running.report()
+    finally:
+        start_components(cluster)
+    assert_none_lost(report)
 
 
 @pytest.mark.full

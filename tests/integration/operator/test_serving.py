@@ -36,6 +36,38 @@ def server(name: str, image: str = "own:1", **spec: Any) -> dict[str, Any]:
     }
 
 
+SLICE = "llm-abc12"
+
+
+def endpoint_slice(service: dict[str, Any], pods: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an EndpointSlice with these pods, as Kubernetes makes it for a Service: with its labels."""
+    metadata = service["metadata"]
+    reference = {"apiVersion": "v1", "kind": "Service", "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": SLICE,
+            "labels": {**metadata["labels"], "kubernetes.io/service-name": metadata["name"]},
+            "ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "addressType": "IPv4",
+        "ports": [],
+        "endpoints": [
+            {
+                "addresses": [pod["status"]["podIP"]],
+                "conditions": {"ready": True},
+                "targetRef": {
+                    "kind": "Pod",
+                    "name": pod["metadata"]["name"],
+                    "uid": pod["metadata"]["uid"],
+                },
+            }
+            for pod in pods
+        ],
+    }
+
+
 class Node:
     """The kubelet and the agent of one node. Pods start at once, and become ready when their ranks run.
 
@@ -224,6 +256,48 @@ async def test_a_job_serves_scales_and_rolls(
             return found == {first} and await job.complete("3/3")
 
         await eventually(undone, 90, what="the first revision serves again")
+
+
+async def test_a_rollout_waits_for_the_endpoint_slices_of_the_service(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    job = Job(installation, namespace, "llm")
+    slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    async with serving(installation, monkeypatch, namespace) as node:
+        await installation.call("POST", JOBS.format(namespace), server("llm"))
+        await eventually(lambda: job.complete("2/2"), what="two replicas serve")
+        old = {pod["metadata"]["uid"] for pod in await node.ready()}
+        (service,) = await job.objects("/api/v1", "services")
+        await installation.call("POST", slices, endpoint_slice(service, await node.ready()))
+
+        async def noted() -> bool:
+            records = (await job.status())["internal"]["groups"]
+            return all("listedAt" in one for one in records)
+
+        await eventually(noted, what="the operator knows that the Service lists the replicas")
+        await job.patch(roles=server("llm", "own:2")["spec"]["roles"])
+
+        async def waits() -> bool:
+            conditions = (await job.status())["conditions"]
+            (rolling,) = [one for one in conditions if one["type"] == "Progressing"]
+            return "replica worker-2 is ready, but the Service does not list it yet" in rolling["message"]
+
+        await eventually(waits, what="the third replica waits for the Service")
+        ready = await node.ready()
+        assert len(ready) == 3 and old < {pod["metadata"]["uid"] for pod in ready}
+        name = f"{slices}/{SLICE}"
+        await installation.call("PUT", name, endpoint_slice(service, ready))
+
+        async def replaced() -> bool:
+            return not old <= {pod["metadata"]["uid"] for pod in await node.ready()}
+
+        await eventually(replaced, what="an old replica is deleted")
+        await installation.call("DELETE", name)
+        await eventually(lambda: job.complete("2/2"), 90, what="the rollout ends")
+    found = requested(installation)
+    for verb in ("list", "watch"):
+        assert rights.Right("convoy-operator", "discovery.k8s.io", "endpointslices", verb, "", "") in found
 
 
 async def test_a_rank_restarts_in_place_and_a_broken_revision_displaces_nothing(
