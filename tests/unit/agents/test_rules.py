@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.cases import cases
 
 from convoy_agents.pods import state_file
 from convoy_agents.pods.assignment import Assignment, Member, MemoryTiers
@@ -483,12 +484,13 @@ class AnyHistory(RuleBasedStateMachine):
         assert all(entry.update.incarnation == self.state.current for entry in self.state.ranks.values())
 
 
-TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40)
+TestAnyHistory = pytest.mark.timeout(cases(180))(AnyHistory.TestCase)
+TestAnyHistory.settings = settings(max_examples=cases(50), stateful_step_count=40)
 
 
+@pytest.mark.timeout(cases(180))
 @given(st.lists(events, max_size=30))
-@settings(max_examples=200)
+@settings(max_examples=cases(60))
 def test_the_state_file_round_trips_from_any_state(history: list[Event]) -> None:
     state = run(*history).state
     again = state_file.load(UID, state_file.dump(state))

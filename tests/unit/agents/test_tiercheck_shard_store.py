@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from tests.cases import cases
 
 from convoy_agents.tiercheck import digest, memory
 from convoy_agents.tiercheck.digest import Damaged
@@ -321,8 +322,8 @@ class ShardStoreMachine(RuleBasedStateMachine):
             self.holder.cleanup()
 
 
-TestShardStore = ShardStoreMachine.TestCase
-TestShardStore.settings = settings(max_examples=60, stateful_step_count=30)
+TestShardStore = pytest.mark.timeout(cases(180))(ShardStoreMachine.TestCase)
+TestShardStore.settings = settings(max_examples=cases(25), stateful_step_count=30)
 
 
 def test_a_smaller_reservation_does_not_truncate_a_buffer(store: ShardStore) -> None:

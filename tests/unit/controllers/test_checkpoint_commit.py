@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.cases import cases
 
 from convoy_controllers.checkpoint.commit import (
     DEADLINE_SECONDS,
@@ -266,5 +267,5 @@ class AnyCommit(RuleBasedStateMachine):
         assert all(self.now - entry.since < 2 * DEADLINE_SECONDS for entry in self.state.open.values())
 
 
-TestAnyCommit = AnyCommit.TestCase
-TestAnyCommit.settings = settings(max_examples=300, stateful_step_count=40)
+TestAnyCommit = pytest.mark.timeout(cases(180))(AnyCommit.TestCase)
+TestAnyCommit.settings = settings(max_examples=cases(80), stateful_step_count=40)

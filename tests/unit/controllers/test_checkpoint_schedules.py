@@ -15,7 +15,7 @@ from convoy_controllers.simulate.checkpoints.shard_stores import Rules
 from convoy_controllers.simulate.checkpoints.truth import NoProgress
 from convoy_controllers.simulate.violation import InvariantViolation
 
-SEEDS = cases(30)
+SEEDS = cases(15)
 BROKEN_SEEDS = 2000
 """Maximum number of schedules until a broken rule must be found. The rule that is hardest to find needs
 some hundred.

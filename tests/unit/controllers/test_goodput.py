@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.views import GuardView, SlowView
@@ -253,6 +254,8 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.timeout(cases(180))
+@settings(max_examples=cases(30))
 @given(EVENTS)
 def test_ledger_always_sums_to_the_job_s_age(events: list[tuple[str, int]]) -> None:
     cluster, step = made(recovery={"maxRestarts": 100}), 0

@@ -1,7 +1,7 @@
 """Random lives of jobs: whatever happens to pods, nodes, agents, users and the operator, the plan keeps its
 invariants.
 
-Each shape of job gets an equal share of the random events; `make fuzz` plays 250,000 events.
+Each shape of job gets an equal share of the random events; `make fuzz` plays 200,000 events.
 `convoy_controllers.simulate.invariants` lists the invariants. `lives` checks that the job reaches its goal
 after all faults are healed.
 """
@@ -17,9 +17,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.cases import cases
 from tests.unit.controllers.lives import SHAPES, machine
 
-EVENTS = cases(2_500)
+EVENTS = cases(2_000)
 SETTINGS = settings(
-    max_examples=3,
+    max_examples=2,
     stateful_step_count=200,
     # The shrink phase is left out, because it takes minutes for a life of 200 events. CI has no time for it;
     # developers add it for debugging.

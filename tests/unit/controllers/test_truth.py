@@ -111,7 +111,7 @@ def wrong(books: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float
 
 
 @pytest.mark.timeout(cases(180))
-@settings(max_examples=cases(15), phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=cases(8), phases=[Phase.explicit, Phase.generate])
 @given(
     seed=st.integers(0, 2**16),
     step=st.sampled_from([0.05, 0.1, 0.2]),

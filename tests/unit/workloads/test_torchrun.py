@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.ports import free_port
 
 from convoy_commands.launch import TORCHRUN_OPTIONS, USE_ENV, read_launch
@@ -255,7 +256,8 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.timeout(cases(180))
+@settings(max_examples=cases(150), deadline=None)
 @given(words=st.lists(WORDS, max_size=7))
 def test_random_arguments_are_parsed_as_by_torchrun(
     words: list[str], theirs: Callable[[list[str]], dict[str, Any]]

@@ -253,7 +253,7 @@ class ServingLife(RuleBasedStateMachine):
 
 TestServingLife = pytest.mark.timeout(cases(180))(ServingLife.TestCase)
 TestServingLife.settings = settings(
-    max_examples=cases(15),
+    max_examples=cases(7),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
