@@ -14,6 +14,7 @@ from e2e.docs.tutorial import CHECKOUT, FOLDER, Block, blocks
 _UPGRADE = "helm -n convoy-system upgrade convoy charts/convoy --reset-then-reuse-values"
 _IMAGES = "make images PUSH=registry.example.com/convoy"
 NOT_RUN = {
+    ("README.md", "python3 -m venv"): "installs what the tests already have",
     ("README.md", "make demo"): "CI runs it, and it creates the tests' cluster",
     ("README.md", "kubectl apply -f examples/gpt.yaml"): "watches until interrupted",
     ("README.md", f"{_IMAGES} TAG=v1"): "needs a registry and a cluster of the reader",
