@@ -16,7 +16,7 @@ from convoy_controllers.children import Apply, Child
 from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
-from convoy_controllers.resources import Resource, resource_of
+from convoy_controllers.resources import NODES, PODS, Resource, resource_of
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.kind import Kind
 from convoy_crds.terms import ConditionType
@@ -240,3 +240,14 @@ class Controller(Generic[O]):
     def key(self, namespace: str, name: str) -> Key:
         """Return the key of an object."""
         return Key(self.resource.kind, namespace, name)
+
+
+def labelled_resources(controllers: Iterable[Controller[Any]]) -> tuple[Resource, ...]:
+    """Return the resources whose objects carry the operator's label and that no controller reconciles: what
+    plans apply, and what Kubernetes makes of it with its labels. Sorted by plural.
+    """
+    every = list(controllers)
+    made = {made.resource for one in every for made in one.makes if made.applied}
+    watched = {watch.resource for one in every for watch in one.watches} - {PODS, NODES}
+    own = {one.resource for one in every if one.kind is not None}
+    return tuple(sorted((made | watched) - own, key=lambda one: one.plural))

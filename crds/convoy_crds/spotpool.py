@@ -203,7 +203,7 @@ class SpotPoolSpec(Model):
     model_config = validated(
         some_label("selector"),
         Rule(
-            "!has(self.fallback) || !has(self.fallback.spotBelow) || "
+            "!has(self.fallback) || !has(self.fallback.spotBelow) || self.maxNodes == 0 || "
             "self.fallback.spotBelow <= self.maxNodes",
             "fallback.spotBelow must not exceed maxNodes",
             ".fallback.spotBelow",
@@ -219,8 +219,10 @@ class SpotPoolSpec(Model):
     """Taints of the spot nodes that pods of the pool tolerate. Pods also tolerate the taints by which the
     large providers mark their spot nodes.
     """
-    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
-    """Maximum number of nodes that pods of the pool use."""
+    max_nodes: Annotated[int, Field(ge=0, le=MAX_NODES)]
+    """Maximum number of nodes that pods of the pool use. 0 pauses the pool: it grants no pods, and evicts
+    those that it has.
+    """
     pods_per_node: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of the pool's pods that fit on one node. The pool grants at most `maxNodes` times this number of
     pods.

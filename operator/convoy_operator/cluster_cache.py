@@ -9,7 +9,7 @@ from typing import Any
 
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.children import Create
-from convoy_controllers.controller import Controller
+from convoy_controllers.controller import Controller, labelled_resources
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import NODES, PODS, Resource
@@ -37,14 +37,9 @@ class ClusterCache:
         """The store of each reconciled kind, by name of the kind."""
         own = {one.resource: self.kinds[one.resource.kind] for one in controllers if one.kind is not None}
         made = {made.resource for one in controllers for made in one.makes if made.applied}
-        watched = {watch.resource for one in controllers for watch in one.watches} - {PODS, NODES}
         self.labelled: Mapping[Resource, Store[CachedObject]] = {
-            resource: Store()
-            for resource in sorted((made | watched) - own.keys(), key=lambda one: one.plural)
+            resource: Store() for resource in labelled_resources(controllers)
         }
-        """The store of each resource whose objects carry the operator's label, and that no controller
-        reconciles: objects that plans apply, and those that Kubernetes makes of them with their labels.
-        """
         created = {made.resource for one in controllers for made in one.makes if Create in made.children}
         self._children = {**self.labelled, **{one: own[one] for one in (made | created) & own.keys()}}
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {

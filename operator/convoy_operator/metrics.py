@@ -15,7 +15,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.controller import Controller
+from convoy_controllers.controller import Controller, labelled_resources
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.guard.canary import CanaryResult
 from convoy_controllers.resources import NODES, PODS
@@ -74,10 +74,13 @@ class Metrics:
         """Create the metrics of reconciles, the API server, watches and the event loop."""
         registry, kinds = self.registry, [one.resource.kind for one in controllers]
         own = [one for one in controllers if one.kind is not None]
-        applied = {made.resource.plural for one in controllers for made in one.makes if made.applied}
-        applied -= {one.resource.plural for one in own}
         reflected = [one.resource.plural for one in own if one.reflector]
-        watched = [PODS.plural, NODES.plural, *reflected, *sorted(applied)]
+        watched = [
+            PODS.plural,
+            NODES.plural,
+            *reflected,
+            *(one.plural for one in labelled_resources(controllers)),
+        ]
         listed = [*watched, *(one.resource.plural for one in own if not one.reflector)]
         self.leader = Gauge("convoy_leader", "1 while this replica leads.", registry=registry)
         self.loop_late_seconds = Histogram(

@@ -91,13 +91,14 @@ TYPES: list[tuple[dict[str, Any], str]] = [
     (priced(perHour="cheap"), "spec.price.spot.perHour"),
     (pool(price={"spot": {"perHour": 1}}), "spec.price.onDemandPerHour: Required value"),
     (pool(price={**PRICE, "maxAge": "-1h"}), "spec.price.maxAge"),
-    (pool(maxNodes=0), "spec.maxNodes"),
+    (pool(maxNodes=-1), "spec.maxNodes"),
     (pool(budget={"maxSpend": 0}), "spec.budget.maxSpend"),
     (pool(notice={"metadata": "Http://evil"}), "spec.notice.metadata: Unsupported value"),
     (pool(notice={"endpoint": "x"}), "unknown field"),
     (pool(tolerations=[{"operator": "Exists"}]), "spec.tolerations[0].key: Required value"),
 ]
 VALID: list[dict[str, Any]] = [
+    pool(maxNodes=0, fallback=FALLBACK),
     pool("least"),
     pool(
         "all",

@@ -36,6 +36,22 @@ def test_pods_that_leave_anyway_make_room_for_the_others() -> None:
     assert cluster.evicted == ["pod-a", "pod-d"]
 
 
+def test_a_pool_of_no_nodes_is_paused() -> None:
+    cluster = SpotCluster(pool=make_pool(maxNodes=2))
+    cluster.claim(2)
+    for name in "ab":
+        cluster.add_node(name)
+        cluster.add_pod(f"pod-{name}", name)
+    cluster.step()
+    paused = make_pool(maxNodes=0)
+    cluster.pool = paused.model_copy(update={"status": cluster.status})
+    cluster.step()
+    assert sorted(cluster.evicted) == ["pod-a", "pod-b"]
+    (grant,) = cluster.status.grants
+    assert (grant.pods, grant.reason) == (0, "PoolFull")
+    assert "grants 0 of 2 pods: its spec.maxNodes allows 0 in all" in grant.message
+
+
 def test_older_jobs_come_first() -> None:
     cluster = SpotCluster(pool=make_pool(maxNodes=3))
     cluster.claim(2, job="old")
