@@ -163,7 +163,9 @@ def _keys(folder: Path) -> None:
 
 
 def _start(stack: ExitStack, command: list[str], output: Path) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(command, stdout=output.open("wb"), stderr=subprocess.STDOUT)
+    # Rarer garbage collections of Go save a fifth of the processor time, for some hundred MiB.
+    environment = {**os.environ, "GOGC": "400"}
+    process = subprocess.Popen(command, env=environment, stdout=output.open("wb"), stderr=subprocess.STDOUT)
 
     def stop() -> None:
         process.terminate()
@@ -236,9 +238,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
             ca_file=folder / "certs" / "apiserver.crt",
         )
         _wait(plane, server)
-        for path in sorted((ROOT / "crds").glob("*.yaml")):
-            for crd in yaml.safe_load_all(path.read_text()):
-                _install(plane, crd)
+        _install(plane, [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))])
         yield plane
 
 
@@ -257,21 +257,27 @@ def _wait(plane: ControlPlane, server: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
 
 
-def _install(plane: ControlPlane, crd: dict) -> None:
-    name = crd["metadata"]["name"]
+def _install(plane: ControlPlane, crds: list[dict]) -> None:
+    """Create the CRDs, then wait until all their kinds are served: the API server starts them together."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    # Strict, as kubectl does. Otherwise the server would drop unknown keywords without an error.
-    plane.request("POST", f"{path}?fieldValidation=Strict", crd)
+    for crd in crds:
+        # Strict, as kubectl does. Otherwise the server would drop unknown keywords without an error.
+        plane.request("POST", f"{path}?fieldValidation=Strict", crd)
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        conditions = plane.request("GET", f"{path}/{name}").get("status", {}).get("conditions") or []
-        established = any(
-            entry["type"] == "Established" and entry["status"] == "True" for entry in conditions
-        )
-        if established and _served(plane, crd["spec"]):
-            return
+    left = list(crds)
+    while left := [crd for crd in left if not _established(plane, path, crd)]:
+        if time.monotonic() > deadline:
+            pytest.fail(f"CRDs were not established: {[crd['metadata']['name'] for crd in left]}")
         time.sleep(0.05)
-    pytest.fail(f"CRD {name} was not established")
+
+
+def _established(plane: ControlPlane, path: str, crd: dict) -> bool:
+    """Return True if a CRD is established and its kind is served."""
+    conditions = (
+        plane.request("GET", f"{path}/{crd['metadata']['name']}").get("status", {}).get("conditions") or []
+    )
+    known = any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
+    return known and _served(plane, crd["spec"])
 
 
 def _served(plane: ControlPlane, spec: dict) -> bool:
