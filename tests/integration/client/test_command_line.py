@@ -54,7 +54,8 @@ def test_a_job_is_shown_and_controlled(convoy: Run, client: Client, report: Repo
     assert "deleted" in convoy("delete", "gpt", "--yes", *here).stdout
     missing = convoy("get", "gpt", *here)
     assert missing.exit_code == 1
-    assert missing.stderr == 'error: trainingjobs.convoy.dev "gpt" not found\n'
+    where = f"not found in namespace {client.namespace}; convoy get -A lists all namespaces"
+    assert missing.stderr == f'error: TrainingJob, ServingJob or Experiment "gpt" {where}\n'
 
 
 def test_a_rollout_is_shown_and_controlled(convoy: Run, client: Client, report: Report) -> None:

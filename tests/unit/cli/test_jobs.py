@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
+from convoy.cli.jobs import KINDS, refusal
 from convoy.cli.messages import ShownMessages
 from convoy.cli.why_serving import explain
-from convoy.client import Forbidden
+from convoy.client import Forbidden, NotFound
 
 from .fake_client import client, condition, serving_job
 from .test_show import NOW, job
@@ -96,6 +97,32 @@ def test_get_lists_the_jobs_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.stderr == "note: you may not list this kind\n"
     one = CliRunner().invoke(app, ["get", "sj/llm"])
     assert one.stdout.splitlines() == lines[3:]
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        (["get", "llm"], "TrainingJob, ServingJob or Experiment"),
+        (["get", "sj/llm"], "ServingJob"),
+        (["suspend", "llm", "--yes"], "TrainingJob, ServingJob or Experiment"),
+    ],
+)
+def test_an_absent_job_is_named_with_the_namespace(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], kinds: str
+) -> None:
+    for module in ("show", "change"):
+        monkeypatch.setattr(f"convoy.cli.{module}.connect", lambda *_: client())
+    result = CliRunner().invoke(app, words)
+    where = "not found in namespace team; convoy get -A lists all namespaces"
+    assert (result.exit_code, result.stderr) == (1, f'error: {kinds} "llm" {where}\n')
+
+
+def test_an_error_about_the_cluster_or_a_right_stays() -> None:
+    absent, foreign = NotFound("llm not found", 404), NotFound("Convoy is not installed", 404)
+    forbidden = Forbidden("you may not get this kind", 403)
+    assert refusal(client(), "llm", KINDS, [absent, foreign]) is absent
+    assert refusal(client(), "llm", KINDS, [foreign, foreign]) is foreign
+    assert refusal(client(), "llm", KINDS, [absent, forbidden]) is forbidden
 
 
 def test_no_jobs_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,21 @@ def _find(client: Client, text: str, kinds: Sequence[Kind[Any]]) -> Any:
         return found[0]
     if found:
         raise Failure(f"there are {_listed(map(full_name, found), 'and')}: write the kind before the name")
-    raise next((one for one in errors if isinstance(one, Forbidden)), errors[0])
+    raise refusal(client, name, chosen, errors)
+
+
+def refusal(client: Client, name: str, kinds: Iterable[Kind[Any]], errors: Sequence[ApiError]) -> ApiError:
+    """Return the error to raise after each of `kinds` gave one of `errors`: the first Forbidden, else one
+    that names the namespace. An error about a kind that the cluster lacks stays as it is.
+    """
+    forbidden = next((one for one in errors if isinstance(one, Forbidden)), None)
+    if forbidden or not all(str(one).endswith("not found") for one in errors):
+        return forbidden or errors[0]
+    listed = _listed((kind.name for kind in kinds), "or")
+    return NotFound(
+        f'{listed} "{name}" not found in namespace {client.namespace}; convoy get -A lists all namespaces',
+        404,
+    )
 
 
 def parse(text: str, kinds: Sequence[Kind[Any]]) -> tuple[tuple[Kind[Any], ...], str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convoy.cli.cluster import Context, Namespace, connect
-from convoy.cli.jobs import KINDS, parse
+from convoy.cli.jobs import KINDS, parse, refusal
 from convoy.cli.table import fitting_columns, new_table, print_table, terminal_width
 from convoy.client import Client, Forbidden, NotFound
 from convoy.client.errors import ApiError
@@ -208,9 +208,9 @@ def listed_objects(
             found[kind] = [there.get(name)] if name else there.list(everywhere=everywhere)
         except (NotFound, Forbidden) as error:
             errors.append(error)
-    refused = [one for one in errors if isinstance(one, Forbidden)]
     if not found:
-        raise [*refused, *errors][0]
+        raise refusal(client, name or "", kinds, errors)
+    refused = [one for one in errors if isinstance(one, Forbidden)]
     for one in refused if not name else []:
         typer.echo(f"note: {one}", err=True)
     return found
