@@ -71,6 +71,8 @@ class Upgrade:
     error: str = "it has not ended"
     """Why the upgrade has failed; empty after its success."""
     seconds: float = 0.0
+    ended_at: float = 0.0
+    """Unix time at which it ended; 0 before that."""
     _thread: threading.Thread | None = field(default=None)
 
     def start(self) -> None:
@@ -87,7 +89,7 @@ class Upgrade:
             self.error = ""
         except Exception as error:  # The figures show every failure, whatever its cause.
             self.error = f"{type(error).__name__}: {error}"
-        self.seconds = time.monotonic() - began
+        self.seconds, self.ended_at = time.monotonic() - began, time.time()
         self.cluster.progress.report(f"the upgrade has ended after {self.seconds:.0f} s {self.error}")
 
     def wait(self) -> None:
@@ -207,6 +209,7 @@ def _measure(place: _Place, minutes: float, seed: int, found: Figures) -> None:
         soak.run(minutes * 60)
     spot.end()
     soak.settle()
+    serving.upgraded_at = soak.upgrade.ended_at
     for part in parts:
         part.delete()
     for part in parts:

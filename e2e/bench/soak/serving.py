@@ -77,6 +77,8 @@ class Serving(Part):
         self.result: dict[str, Any] = {}
         """Report of the load, after it has ended."""
         self._rolled_at = 0.0
+        self.upgraded_at = 0.0
+        """Unix time at which the upgrade to this checkout's release ended; 0 if there was none."""
 
     def start(self, seconds: float) -> None:
         """Create the job, wait until it serves, and start a load of at most so many seconds."""
@@ -129,7 +131,7 @@ class Serving(Part):
         result, report = self.result, self.report_progress
         bad = result["failed"] + result["lost"] + result["unsent"]
         lost = lost_beyond_in_flight(result["failures"], result["startedAt"], self.kills)
-        for one in lost[:20]:
+        for one in lost[-20:]:
             report(f"request lost {one['atSeconds']:.1f} s after the start: {one['cause']}")
         # The report lists the last failures only.
         unlisted = bad + result["shed"] - len(result["failures"])
@@ -139,9 +141,12 @@ class Serving(Part):
         found.add(Metric("requests that were shed", "requests"), result["shed"])
         found.add(Metric("requests lost in flight at a kill", "requests"), bad - len(lost) - unlisted)
         words = "requests lost beyond those in flight at a kill"
-        found.add(Metric(words, "requests", 0), len(lost) + unlisted)
+        later = [one for one in lost if result["startedAt"] + one["atSeconds"] >= self.upgraded_at]
+        # The report lists the last failures, so the unlisted ones came earlier.
+        found.add(Metric(f"{words}, before the upgrade", "requests"), len(lost) - len(later) + unlisted)
+        found.add(Metric(words, "requests", 0), len(later))
         words = f"of them, arrived within {CHANGE_SECONDS:.0f} s after a kill"
-        found.add(Metric(words, "requests"), soon_after(lost, result["startedAt"], self.kills))
+        found.add(Metric(words, "requests"), soon_after(later, result["startedAt"], self.kills))
         found.add(Metric("requests without any outcome", "requests", 0), result["scheduled"] - known)
         found.add(Metric("revisions that were rolled under load", "revisions"), self.revisions - 1)
         found.add(

@@ -53,7 +53,20 @@ def test_failures_beyond_the_listed_ones_count_as_lost() -> None:
     serving.record(found)
     values = {row["metric"]: row["value"] for row in found.rows()}
     assert values["requests lost in flight at a kill"] == 1
-    assert values["requests lost beyond those in flight at a kill"] == 8
+    assert values["requests lost beyond those in flight at a kill, before the upgrade"] == 8
+    assert values["requests lost beyond those in flight at a kill"] == 0
+
+
+def test_requests_that_arrive_after_the_upgrade_count_for_this_release() -> None:
+    serving = Serving(None, {}, lambda _: None)  # type: ignore[arg-type]
+    serving.upgraded_at = STARTED + 5
+    counts = {"scheduled": 20, "ok": 17, "shed": 0, "failed": 0, "lost": 3, "unsent": 0}
+    serving.result = {**counts, "startedAt": STARTED, "failures": [failure(4), failure(5), failure(9)]}
+    found = Figures()
+    serving.record(found)
+    values = {row["metric"]: row["value"] for row in found.rows()}
+    assert values["requests lost beyond those in flight at a kill, before the upgrade"] == 1
+    assert values["requests lost beyond those in flight at a kill"] == 2
 
 
 def test_an_act_is_tried_again_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
