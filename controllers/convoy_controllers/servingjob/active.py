@@ -267,7 +267,7 @@ def _cause(work: Work, updated: Sequence[Group]) -> str:
     if waits and not any(one.record.error for one in updated):
         return waits
     found = conditions.cause(work.observed, updated, work.now)
-    return found or endpoints.awaited(updated)
+    return found or endpoints.awaited(updated, work.now)
 
 
 def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
@@ -329,10 +329,10 @@ def _wait_for_lag(work: Work) -> None:
     for group in work.groups.values():
         if now < group.noticed:
             work.waits.append(group.noticed - now)
-        if group.ready and not group.settled(work.now):
-            # A change of the EndpointSlices queues the job.
-            if group.listed is not None:
-                work.waits.append(max(group.ready_since, group.listed) + ENDPOINT_LAG_SECONDS - now)
+        settles = max(group.ready_since, group.listed or 0.0) + ENDPOINT_LAG_SECONDS
+        if group.ready and now < settles:
+            # After that time, only a change of the EndpointSlices lets an unlisted group count as available.
+            work.waits.append(settles - now)
         elif not group.ready and group.changed and now < group.changed + units.DOWN_SECONDS:
             work.waits.append(group.changed + units.DOWN_SECONDS - now)
 

@@ -16,6 +16,7 @@ from convoy_controllers.reader import Reader
 from convoy_controllers.servingjob.groups import Group
 from convoy_controllers.servingjob.observed import Observed
 from convoy_crds.servingjob import KIND
+from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
 from convoy_crds.terms import LABEL_ENDPOINT, LABEL_JOB, LABEL_KIND
 
 
@@ -61,10 +62,13 @@ def relevant(item: CachedObject) -> Hashable:
     return listed([item])
 
 
-def awaited(groups: Iterable[Group]) -> str:
-    """Return that a ready replica waits for the Service to list it; empty if none does."""
+def awaited(groups: Iterable[Group], now: datetime) -> str:
+    """Return that a replica has been ready for the endpoint lag, but is not listed by the Service; empty if
+    there is none.
+    """
     for one in groups:
-        if one.ready and one.listed is None:
+        lasts = now.timestamp() >= one.ready_since + ENDPOINT_LAG_SECONDS
+        if one.ready and one.listed is None and lasts:
             return (
                 f"replica {one.name} is ready, but the Service does not list it yet; "
                 "Kubernetes' endpoint slice controller does this"
