@@ -9,6 +9,12 @@ LISTED = 24
 """Maximum number of known names in a suggestion that lists all of them."""
 
 
+def engine_hint(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown Engine: the name that was meant, or those that exist."""
+    names = list(known)
+    return suggestion(name, names) if names else "; create it, because there is none yet"
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return a text such as `; did you mean 'steps'?` if a known name is similar. Otherwise return a text
     that lists the known names.

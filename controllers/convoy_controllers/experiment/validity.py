@@ -22,6 +22,7 @@ from convoy_crds.experiment_status import MAX_BLOCKS, MAX_HYPOTHESES
 from convoy_crds.field_paths import InvalidFieldPath
 from convoy_crds.params import MAX_PARAMS, params_error
 from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.suggest import engine_hint
 from convoy_crds.terms import ENGINE_LOAD, ENGINE_SIMULATION, ConditionType
 
 MAX_PLAN_BYTES = 32 * 1024
@@ -58,8 +59,7 @@ def _engines(observed: Observed) -> Iterator[Violation]:
     for name, path in used_engines(observed.experiment).items():
         engine = observed.engines.get(name)
         if engine is None:
-            known = ", ".join(sorted(observed.engines)) or "(there are none yet)"
-            why = f"there is no Engine {name!r}; create it or name one of: {known}"
+            why = f"there is no Engine {name!r}{engine_hint(name, observed.engines)}"
             yield Violation(Reasons.UNKNOWN_ENGINE, f"{path}: {why}")
             return
         for condition in engine.status.conditions:

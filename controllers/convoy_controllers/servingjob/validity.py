@@ -15,6 +15,7 @@ from convoy_crds.params import params_error, size_error
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.servingjob import ServingRole
+from convoy_crds.suggest import engine_hint
 from convoy_crds.terms import ENGINE_ACTIVATOR, ConditionType
 
 
@@ -34,10 +35,10 @@ def _engines(observed: Observed) -> Iterator[tuple[str, ServingRole, Engine | No
 
 
 def _unknown_engine(observed: Observed) -> Iterator[Violation]:
-    known = ", ".join(observed.known_engines) or "(there are none yet)"
     for path, role, engine in _engines(observed):
         if engine is None and role.engine:
-            why = f"there is no Engine {role.engine.name!r}; create it or name one of: {known}"
+            name = role.engine.name
+            why = f"there is no Engine {name!r}{engine_hint(name, observed.known_engines)}"
             yield Violation(Reasons.UNKNOWN_ENGINE, f"{path}.name: {why}")
 
 

@@ -15,6 +15,7 @@ from convoy_crds.engine import Engine
 from convoy_crds.layout import command, first_slots
 from convoy_crds.params import params_error, size_error
 from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.suggest import engine_hint
 from convoy_crds.terms import ConditionType
 
 MAX_COMMAND = 128 * 1024
@@ -30,8 +31,8 @@ def unknown_engine(observed: Observed) -> Violation | None:
     named = observed.job.spec.engine
     if named is None or observed.engine is not None:
         return None
-    known = ", ".join(sorted(observed.known_engines)) or "(there are none yet)"
-    return Violation(Reasons.UNKNOWN_ENGINE, Reasons.UNKNOWN_ENGINE.format(name=named.name, known=known))
+    hint = engine_hint(named.name, observed.known_engines)
+    return Violation(Reasons.UNKNOWN_ENGINE, Reasons.UNKNOWN_ENGINE.format(name=named.name, hint=hint))
 
 
 def engine_not_ready(observed: Observed) -> Violation | None:

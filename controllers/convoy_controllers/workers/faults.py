@@ -178,8 +178,7 @@ def _stderr_sentence(rank: RankView, last: str, slot: Slot) -> str:
         return f"Its main thread is at {place}."
     if last:
         return f"Its stderr ends with: {last}"
-    logs = f"kubectl logs {slot.pod}" if slot.alone else f"convoy logs JOB --rank {rank.rank}"
-    return f"It wrote nothing to stderr: read {logs}."
+    return f"It wrote nothing to stderr: read kubectl logs {slot.pod}."
 
 
 def _place(rank: RankView, last: str) -> str:

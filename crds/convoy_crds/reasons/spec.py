@@ -10,7 +10,7 @@ class SpecReasons:
 
     UNKNOWN_ENGINE = Reason(
         "UnknownEngine",
-        "spec.engine.name: there is no Engine {name!r}; create it or name one of: {known}",
+        "spec.engine.name: there is no Engine {name!r}{hint}",
         warning=True,
     )
     ENGINE_NOT_READY = Reason(

@@ -280,7 +280,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown engine": (
         {"roles": [{"name": "worker", "engine": {"name": "llama"}}]},
         "UnknownEngine",
-        "spec.roles[0].engine.name: there is no Engine 'llama'; create it or name one of: lm, trainer",
+        "spec.roles[0].engine.name: there is no Engine 'llama'; there are: lm, trainer",
     ),
     "training engine": (
         {"roles": [{"name": "worker", "engine": {"name": "trainer"}}]},
