@@ -39,7 +39,16 @@ from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.headers import SecurityHeaders
 from convoy_operator.dashboard.log_limit import MAX_LOGS, MAX_LOGS_PER_USER, LogLimit
 from convoy_operator.dashboard.metrics import DashboardMetrics
-from convoy_operator.dashboard.pages import experiment, job, login, node, overview, serving_job, spot_pool
+from convoy_operator.dashboard.pages import (
+    cluster_objects,
+    experiment,
+    job,
+    login,
+    node,
+    overview,
+    serving_job,
+    spot_pool,
+)
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 from convoy_operator.dashboard.sockets import bind_events
 from convoy_operator.dashboard.update_throttle import UpdateThrottle
@@ -139,6 +148,7 @@ class Dashboard:
         experiment.register(self.context)
         node.register(self.context)
         spot_pool.register(self.context)
+        cluster_objects.register(self.context)
         ui.add_head_html(f'<link rel="stylesheet" href="{STYLE}">', shared=True)
         ui.add_body_html('<script type="module" src="/static/reconnect.js"></script>', shared=True)
         ui.add_body_html("<noscript>This dashboard needs JavaScript.</noscript>", shared=True)

@@ -40,6 +40,7 @@ PAGES = (
                                           "convoy experiment report autoscalers"]),
     ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "running", "Qualified → Suspect",
                         "default/llama-8b", f"{machines.COST:,} GPU-s"]),
+    ("/cluster", ["CheckpointStore", "NotReady", "BreakerOpen", "sweep-64", "Engines", "Hardware classes"]),
     ("/spot/harvest", ["Problem", "PriceStale", "7 ready, 1 noticed", "node-09", "Taint, AWS (3 repeats)",
                        "default/llama-8b", "PoolFull", "45.00 of 100 USD", "20% of it unused",
                        "namespace research", "10 with, 2 without notice", "median 118 s"]),
@@ -91,6 +92,8 @@ def test_missing_objects_are_reported(research: str, dashboard: Process, browser
     browser.wait_for_text("There is no such node, or you may not see it.")
     browser.open(dashboard.url + "/spot/nowhere")
     browser.wait_for_text("There is no such SpotPool, or you may not see it.")
+    browser.open(dashboard.url + "/cluster/engines/nothing")
+    browser.wait_for_text("There is no such Engine, or you may not see it.")
 
 
 def test_jobs_are_filtered_sorted_and_opened_by_keyboard(

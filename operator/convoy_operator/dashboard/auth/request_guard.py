@@ -21,7 +21,7 @@ ALIVE = "/healthz"
 balancers connect by address.
 """
 _OPEN = re.compile(r"/login|/static/[^/]+")
-_PAGE = re.compile(r"/((jobs|serving|experiments)/[^/]+/[^/]+|(nodes|spot)/[^/]+)?")
+_PAGE = re.compile(r"/(|cluster|(jobs|serving|experiments|cluster)/[^/]+/[^/]+|(nodes|spot)/[^/]+)")
 _SOCKET = "/_nicegui_ws/"
 _ENDPOINTS = re.compile(r"/_nicegui/[^/]+/.+|/_nicegui_ws/.*|/logout|/theme|/favicon\.ico")
 _BACKGROUND = re.compile(r"/_nicegui/.*|/_nicegui_ws/.*|/favicon\.ico")

@@ -24,9 +24,11 @@ from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator.dashboard.core import serving_jobs
 from convoy_operator.dashboard.core.formatting import (
     ago,
+    cluster_link,
     experiment_link,
     job_link,
     node_link,
+    reason_text,
     serving_link,
     shortened,
 )
@@ -118,7 +120,7 @@ def _why_command(parsed: ParsedObject[TrainingJob]) -> str:
 def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: datetime) -> Concern | None:
     """Return the problem that the job's phase or its deletion shows; None if they show none."""
     status, leaves = job.status, job.metadata.deletion_timestamp
-    reason = f"{status.reason}: {status.message}" if status.message else status.reason
+    reason = reason_text(status.reason, status.message, status.conditions)
     created = job.metadata.creation_timestamp
 
     def is_overdue(since: datetime | None) -> bool:
@@ -238,7 +240,8 @@ def of_policy(policy: GuardPolicy) -> Concern | None:
         )
     tone = Tone.BAD if breaker.state is BreakerState.OPEN else Tone.WARN
     what = "Breaker open" if breaker.state is BreakerState.OPEN else "Breaker half open"
-    return Concern(f"policy/{name}", what, tone, f"GuardPolicy {name}", "", breaker.since, why, advice)
+    link = cluster_link("guardpolicies", name)
+    return Concern(f"policy/{name}", what, tone, f"GuardPolicy {name}", link, breaker.since, why, advice)
 
 
 def of_store(store: CheckpointStore) -> Concern | None:
@@ -252,9 +255,8 @@ def of_store(store: CheckpointStore) -> Concern | None:
     why = f"{ready.reason}: {ready.message}" if ready else "no agent has tested the store yet"
     since = ready.last_transition_time if ready else store.metadata.creation_timestamp
     advice = f"checkpoints may exist in memory only; run: kubectl describe checkpointstore {name}"
-    return Concern(
-        f"store/{name}", "Store not ready", Tone.BAD, f"CheckpointStore {name}", "", since, why, advice
-    )
+    link, where = cluster_link("checkpointstores", name), f"CheckpointStore {name}"
+    return Concern(f"store/{name}", "Store not ready", Tone.BAD, where, link, since, why, advice)
 
 
 def of_server(parsed: ParsedObject[ServingJob], now: datetime) -> Iterator[Concern]:
@@ -318,7 +320,7 @@ def of_experiments(experiments: Iterable[ParsedObject[Experiment]]) -> Iterator[
         if not what and status.reason in WARNING_REASONS and status.phase not in EXPERIMENT_ENDED:
             what, tone = "Experiment held up", Tone.WARN
         if what and found.metadata.deletion_timestamp is None:
-            reason = f"{status.reason}: {status.message}" if status.message else status.reason
+            reason = reason_text(status.reason, status.message, status.conditions)
             advice = f"run: convoy experiment status {parsed.name} -n {parsed.namespace}"
             since = status.completion_time
             yield Concern(f"experiment/{where}/{what}", what, tone, where, link, since, reason, advice)

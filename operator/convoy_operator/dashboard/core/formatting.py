@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
+from convoy_crds.meta import Condition
 from convoy_crds.summaries import age
 
 _UNSEEN = re.compile(
@@ -16,6 +17,8 @@ _UNSEEN = re.compile(
 characters can make a text look like a different text.
 """
 
+_CUT = " ..."
+"""End of a message that the operator has cut."""
 _ACCOUNT = "system:serviceaccount:"
 
 
@@ -33,8 +36,24 @@ def account(user: str) -> str:
 
 
 def shortened(text: str, limit: int = 400) -> str:
-    """Return the text, cut to at most `limit` characters."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    """Return the text with at most `limit` characters. The middle is left out, because a message ends with
+    what to do.
+    """
+    if len(text) <= limit:
+        return text
+    end = limit // 3
+    return f"{text[: limit - end - 3]} … {text[-end:]}"
+
+
+def reason_text(reason: str, message: str, conditions: Iterable[Condition]) -> str:
+    """Return a status's reason with its message. A long `status.message` is cut; a condition with the same
+    reason has the whole message.
+    """
+    if message.endswith(_CUT):
+        start = message.removesuffix(_CUT)
+        whole = (one.message for one in conditions if one.reason == reason and one.message.startswith(start))
+        message = next(whole, message)
+    return f"{reason}: {message}" if message else reason
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -115,6 +134,11 @@ def experiment_link(namespace: str, name: str) -> str:
 def spot_link(name: str) -> str:
     """Return the path of a SpotPool's page."""
     return f"/spot/{quote(name, safe='')}"
+
+
+def cluster_link(plural: str, name: str) -> str:
+    """Return the path of the page of a cluster-scoped object of the kind with this plural."""
+    return f"/cluster/{quote(plural, safe='')}/{quote(name, safe='')}"
 
 
 def log_link(namespace: str, name: str, rank: int) -> str:

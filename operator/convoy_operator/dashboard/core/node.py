@@ -9,13 +9,14 @@ from datetime import datetime
 from convoy_controllers.cached import Node, Pod
 from convoy_controllers.nodehealth.manual import exempted_until
 from convoy_crds.healthsweep import HealthSweep, NodeVerdict
-from convoy_crds.nodehealth import EvidenceKind, NodeHealth, Verdict
+from convoy_crds.nodehealth import EvidenceKind, NodeHealth, StateChange, Verdict
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import jobs, serving_jobs
 from convoy_operator.dashboard.core.formatting import (
     ago,
     clock,
+    cluster_link,
     duration,
     figure,
     job_link,
@@ -38,7 +39,7 @@ EVIDENCE = (
     Column("Details", wide=True),
 )
 SWEEPS = (
-    Column("Sweep"),
+    Column("Sweep", link=True),
     Column("Verdict", badge=True),
     Column("Tier"),
     Column("Time", number=True),
@@ -50,7 +51,7 @@ JOBS = (
     Column("Pods", number=True),
     Column("Why", wide=True),
 )
-_VERDICTS = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.INCONCLUSIVE: Tone.WARN}
+VERDICTS = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.INCONCLUSIVE: Tone.WARN}
 
 
 def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[Fact]:
@@ -67,13 +68,14 @@ def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[F
     if health is None:
         return found
     status = health.status
+    policy = cluster_link("guardpolicies", status.policy) if status.policy else ""
     return [
         *found,
         Fact("Health", status.state, TONES[status.state]),
         Fact("In this state for", duration((now - status.since).total_seconds()) if status.since else "-"),
         Fact("Rack", status.node_ref.rack or "-"),
         Fact("Driver", status.node_ref.driver or "-"),
-        Fact("GuardPolicy", status.policy or "none"),
+        Fact("GuardPolicy", status.policy or "none", href=policy),
         Fact("Qualified until", until(status.qualified_until, now)),
         Fact("Last sweep", ago(status.swept, now)),
         Fact("Quarantines", f"{len(status.quarantines)} (lemon score {status.lemon_score:.2f})"),
@@ -112,12 +114,17 @@ def history_rows(health: NodeHealth, now: datetime) -> list[Row]:
             f"{number}",
             (
                 Cell(f"{ago(turn.at, now)} ({clock(turn.at)})", order=-turn.at.timestamp()),
-                Cell(f"{turn.before} → {turn.after}", TONES[turn.after]),
+                Cell(_change(turn), TONES[turn.after]),
                 Cell(f"{turn.reason}: {turn.message}" if turn.message else turn.reason),
             ),
         )
         for number, turn in enumerate(reversed(health.status.history))
     ]
+
+
+def _change(turn: StateChange) -> str:
+    """Return the states before and after a change. The first entry of a node has only one state."""
+    return turn.after if turn.before == turn.after else f"{turn.before} → {turn.after}"
 
 
 def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
@@ -154,20 +161,22 @@ def sweep_rows(
             if one.hardware != hardware if one.hardware and hardware else one.node != node:
                 continue
             at = one.at or (parsed.model.status.start_time if parsed.model else None)
-            verdict = Cell(one.verdict, _VERDICTS[one.verdict]) if one.verdict else Cell("running", Tone.BUSY)
-            cells = (Cell(parsed.name), verdict, Cell(one.tier), Cell(ago(at, now)), Cell(_decided(one)))
+            verdict = Cell(one.verdict, VERDICTS[one.verdict]) if one.verdict else Cell("running", Tone.BUSY)
+            name = Cell(parsed.name, href=cluster_link("healthsweeps", parsed.name))
+            cells = (name, verdict, Cell(one.tier), Cell(ago(at, now)), Cell(findings(one)))
             found.append((at.timestamp() if at else float("inf"), Row(parsed.name, cells)))
     return [row for _, row in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
-def _decided(one: NodeVerdict) -> str:
-    findings = [
+def findings(one: NodeVerdict) -> str:
+    """Return the measurements that decided a verdict, or the reason without measurements."""
+    found = [
         f"{finding.name} {figure(finding.value)} {finding.unit} against {figure(finding.reference)}"
         if finding.value is not None and finding.reference is not None
         else f"{finding.name}: {finding.message or finding.verdict}"
         for finding in one.evidence
     ]
-    return "; ".join(findings) or one.message or "-"
+    return "; ".join(found) or one.message or "-"
 
 
 def _by_job(pods: Iterable[Pod]) -> Counter[tuple[str, str, str | None]]:

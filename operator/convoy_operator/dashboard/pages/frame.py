@@ -54,8 +54,9 @@ class Frame:
         with box("header", "bar"):
             text("a", "Convoy", "brand", href="/")
             with box("nav", aria_label="Main"):
-                here = {"aria_current": "page"} if self.location.partition("?")[0] == "/" else {}
-                text("a", "Overview", href="/", **here)
+                for label, path in (("Overview", "/"), ("Cluster", "/cluster")):
+                    here = {"aria_current": "page"} if self.location.partition("?")[0] == path else {}
+                    text("a", label, href=path, **here)
             box("span", "gap")
             following = list(THEMES)[(list(THEMES).index(theme) + 1) % len(THEMES)]
             with box("form", method="post", action="/theme"):

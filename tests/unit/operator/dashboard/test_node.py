@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, training
+from tests.unit.operator.dashboard.builders import NOW, ago, health, pod, texts, training
 
 from convoy_controllers.cached import Pod
 from convoy_crds.hardwareclass import HardwareClass
@@ -162,6 +162,11 @@ def test_state_changes_and_evidence_of_a_node() -> None:
     assert texts(found)[1][-1].startswith("forgiven")
     assert (found[0].cells[0].href, found[2].cells[0].href) == ("/jobs/team/gpt", "")
     assert list(node.notes(model, NOW)) == ["Condemned by ada: RMA"]
+
+
+def test_the_first_entry_of_a_node_has_one_state() -> None:
+    first = {"before": "Unverified", "after": "Unverified", "at": ago(hours=1), "reason": "NewHardware"}
+    assert texts(node.history_rows(health("Unverified", history=[first]), NOW))[0][1] == "Unverified"
 
 
 @pytest.mark.parametrize(("begun", "end"), [(1, 71), (71, 1), (72, None)])

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from tests.unit.operator.dashboard.builders import NOW
 
+from convoy_crds.meta import Condition
 from convoy_operator.dashboard.core import formatting
 from convoy_operator.dashboard.core.rows import Cell, Choice, Row, arrange, natural
 
@@ -110,9 +111,23 @@ def test_ranks_are_shown_as_ranges(numbers: list[int], text: str) -> None:
     assert formatting.ranges(numbers) == text
 
 
+def test_a_cut_message_is_completed_from_its_condition() -> None:
+    whole = "image 'i' cannot be pulled: no such host; check the image's name"
+    moment = NOW.isoformat()
+    known = [
+        Condition(type="Running", status="False", reason=reason, message=whole, last_transition_time=moment)
+        for reason in ("Other", "ImagePullFailed")
+    ]
+    cut = f"{whole[:30]} ..."
+    assert formatting.reason_text("ImagePullFailed", cut, known) == f"ImagePullFailed: {whole}"
+    assert formatting.reason_text("ImagePullFailed", cut, known[:1]) == f"ImagePullFailed: {cut}"
+    assert formatting.reason_text("Training", "2 ranks run", known) == "Training: 2 ranks run"
+    assert formatting.reason_text("Training", "", []) == "Training"
+
+
 def test_a_long_text_is_shortened() -> None:
     assert formatting.shortened("abcdef", 6) == "abcdef"
-    assert formatting.shortened("abcdefg", 6) == "abcde…"
+    assert formatting.shortened("abcdefghijklm", 12) == "abcde … jklm"
 
 
 @pytest.mark.parametrize(
