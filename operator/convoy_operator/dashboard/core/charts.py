@@ -21,6 +21,9 @@ REDRAW_SECONDS = 30
 """Seconds by which a curve over time grows at once if its values do not change."""
 DIGITS = 6
 """Number of significant digits of a plotted value."""
+NO_VALUES = "No values yet"
+"""Text in a chart without values."""
+_NOTE = {"fontSize": 13, "fontWeight": "normal"}
 
 Options = dict[str, Any]
 
@@ -86,7 +89,7 @@ def traffic(curve: TrafficCurve | None, lines: Mapping[str, str], unit: str, now
     A value holds until the next one, and the newest until now.
     """
     options = _plot([], _x_axis("time (UTC)", type="time"), unit, BLUE)
-    series = []
+    series, some = [], False
     for (name, label), colour in zip(lines.items(), (BLUE, ORANGE), strict=False):
         values: Sequence[float] = getattr(curve, name) if curve is not None else ()
         times: Sequence[float] = curve.times if curve is not None else ()
@@ -94,6 +97,7 @@ def traffic(curve: TrafficCurve | None, lines: Mapping[str, str], unit: str, now
             [round(1000 * at), None if isnan(value) else float(f"{value:.{DIGITS}g}")]
             for at, value in zip(times, values, strict=True)
         ]
+        some = some or any(value is not None for _, value in points)
         if points:
             until = max(points[-1][0] or 0, now.timestamp() // REDRAW_SECONDS * REDRAW_SECONDS * 1000)
             points.append([until, points[-1][1]])
@@ -102,7 +106,9 @@ def traffic(curve: TrafficCurve | None, lines: Mapping[str, str], unit: str, now
             {"name": label, "type": "line", "step": "end", "data": points, "showSymbol": False, **style}
         )
     legend = {"textStyle": {"color": GREY}, "top": 0, "right": 0, "data": list(lines.values())}
-    return {**options, "legend": legend, "series": series, "useUTC": True}
+    shown = {axis: {**options[axis], "show": some} for axis in ("xAxis", "yAxis")}
+    legend["show"] = some
+    return {**options, **_empty(not some), **shown, "legend": legend, "series": series, "useUTC": True}
 
 
 def _x_axis(name: str, **more: Any) -> Options:
@@ -110,13 +116,24 @@ def _x_axis(name: str, **more: Any) -> Options:
     return _axis(name=name, nameLocation="middle", nameGap=26, **more)
 
 
+def _empty(is_empty: bool) -> Options:
+    """Return the options of the text of an empty chart. A chart with values also has them, because ECharts
+    keeps earlier options.
+    """
+    title = {"text": NO_VALUES, "left": "center", "top": "middle", "textStyle": {**_NOTE, "color": GREY}}
+    return {"title": {**title, "show": is_empty}}
+
+
 def _plot(points: Sequence[Sequence[float]], x_axis: Options, unit: str, colour: str) -> Options:
-    common = _common()
+    common, some = _common(), bool(points)
     return {
         **common,
-        "xAxis": x_axis,
+        **_empty(not some),
+        "xAxis": {**x_axis, "show": some},
         "grid": {**common["grid"], "bottom": 26},
-        "yAxis": _axis(type="value", name=unit, scale=True, nameTextStyle={"color": GREY, "align": "left"}),
+        "yAxis": _axis(
+            type="value", name=unit, scale=True, show=some, nameTextStyle={"color": GREY, "align": "left"}
+        ),
         "series": [
             {
                 "type": "line",

@@ -7,7 +7,7 @@ from datetime import datetime
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_arm import ArmType
 from convoy_crds.experiment_schedule import Cell as Condition
-from convoy_crds.experiment_status import BlockStatus, Verdict, VerdictStatus
+from convoy_crds.experiment_status import EXPERIMENT_ENDED, BlockStatus, Verdict, VerdictStatus
 from convoy_crds.experiment_summary import (
     CellSummary,
     arm_labels,
@@ -18,7 +18,15 @@ from convoy_crds.experiment_summary import (
     values_shown,
     verdict_title,
 )
-from convoy_operator.dashboard.core.formatting import ago, clock, duration, figure, job_link, serving_link
+from convoy_operator.dashboard.core.formatting import (
+    ago,
+    clock,
+    cluster_link,
+    duration,
+    figure,
+    job_link,
+    serving_link,
+)
 from convoy_operator.dashboard.core.job import Fact
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
@@ -110,7 +118,7 @@ def facts(experiment: Experiment, now: datetime) -> list[Fact]:
         Fact("Plan", plan.hash if plan else "-"),
         Fact("Registered", clock(plan.registered_at) if plan else "-"),
         Fact("Result", artefact.digest if artefact and artefact.digest else "-"),
-        Fact("CheckpointStore", spec.store),
+        Fact("CheckpointStore", spec.store, href=cluster_link("checkpointstores", spec.store)),
         Fact("Refused results", str(stale), Tone.WARN if stale else Tone.PLAIN),
         Fact("Started", ago(status.start_time, now)),
         Fact("Ended", ago(status.completion_time, now)),
@@ -170,6 +178,12 @@ def _verdict(experiment: Experiment, number: int, one: VerdictStatus) -> Row:
         Cell(str(one.blocks), order=float(one.blocks)),
     )
     return Row(str(number), cells)
+
+
+def no_controls(experiment: Experiment) -> str:
+    """Return the text to show if there is no result of a control."""
+    ended = experiment.status.phase in EXPERIMENT_ENDED
+    return "No control was checked." if ended else "The controls are checked at the end."
 
 
 def control_rows(experiment: Experiment) -> list[Row]:

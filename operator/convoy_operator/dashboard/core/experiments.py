@@ -9,7 +9,7 @@ from shlex import quote
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_status import ExperimentPhase
 from convoy_crds.summaries import NOT_RECONCILED, age
-from convoy_operator.dashboard.core.formatting import clock, experiment_link
+from convoy_operator.dashboard.core.formatting import clock, experiment_link, reason_text
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.row_cache import RowCache, newest_first
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -53,7 +53,7 @@ def state(experiment: Experiment) -> str:
 def why(experiment: Experiment) -> str:
     """Describe the reason for the experiment's state in one line."""
     status, leaves = experiment.status, experiment.metadata.deletion_timestamp
-    text = f"{status.reason}: {status.message}" if status.message else status.reason
+    text = reason_text(status.reason, status.message, status.conditions)
     if leaves is not None:
         text = "; ".join(part for part in (f"being deleted since {clock(leaves)}", text) if part)
     elif status.phase is None:

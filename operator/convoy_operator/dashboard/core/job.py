@@ -21,12 +21,14 @@ from convoy_crds.summaries import (
     tier_names,
 )
 from convoy_crds.terms import LABEL_ARM, LABEL_BLOCK, LABEL_EXPERIMENT, LABEL_MEMBERSHIP, ConditionType
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import EngineRef, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress, Proof
 from convoy_operator.dashboard.core.formatting import (
     ago,
     clock,
+    cluster_link,
     duration,
+    experiment_link,
     figure,
     log_link,
     node_link,
@@ -79,6 +81,8 @@ class Fact:
     label: str
     text: str
     tone: Tone = Tone.PLAIN
+    href: str = ""
+    """Path of the dashboard page to which the value links; empty if it has no link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,14 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
         Fact("Goodput", f"{ratio:.1%}" if ratio is not None else "-"),
         Fact("Checkpoint", f"step {point.step:,}, {point.tier}, {ago(point.time, now)}" if point else "-"),
         Fact("Created", ago(job.metadata.creation_timestamp, now)),
+        *engine_fact(job.spec.engine),
         *_experiment(job),
     ]
+
+
+def engine_fact(engine: EngineRef | None) -> list[Fact]:
+    """Return the Engine that a job names."""
+    return [Fact("Engine", engine.name, href=cluster_link("engines", engine.name))] if engine else []
 
 
 def _experiment(job: TrainingJob) -> Iterator[Fact]:
@@ -129,7 +139,8 @@ def _experiment(job: TrainingJob) -> Iterator[Fact]:
             for what, label in (("block", LABEL_BLOCK), ("arm", LABEL_ARM))
             if label in labels
         )
-        yield Fact("Experiment", f"{name}: {run}" if run else name)
+        link = experiment_link(job.metadata.namespace or "", name)
+        yield Fact("Experiment", f"{name}: {run}" if run else name, href=link)
 
 
 def _loss(progress: Progress | None) -> Fact:

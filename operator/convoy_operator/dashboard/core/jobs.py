@@ -11,7 +11,7 @@ from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS, age, restarts
 from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
-from convoy_operator.dashboard.core.formatting import clock, job_link
+from convoy_operator.dashboard.core.formatting import clock, job_link, reason_text
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.row_cache import RowCache, newest_first
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -93,7 +93,7 @@ def done(job: TrainingJob) -> float | None:
 def why(job: TrainingJob) -> str:
     """Describe the reason for the job's state in one line."""
     status, leaves = job.status, job.metadata.deletion_timestamp
-    text = f"{status.reason}: {status.message}" if status.message else status.reason
+    text = reason_text(status.reason, status.message, status.conditions)
     if leaves is not None:
         text = "; ".join(part for part in (f"being deleted since {clock(leaves)}", text) if part)
     elif status.phase is None and ours(job):

@@ -12,8 +12,8 @@ from convoy_crds.serving_summaries import is_unwanted
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import GroupRecord, Traffic
 from convoy_crds.terms import LABEL_REVISION
-from convoy_operator.dashboard.core.formatting import ago, figure, job_link, node_link
-from convoy_operator.dashboard.core.job import Fact, pod_state
+from convoy_operator.dashboard.core.formatting import ago, counted, figure, job_link, node_link
+from convoy_operator.dashboard.core.job import Fact, engine_fact, pod_state
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.serving_jobs import milliseconds
 
@@ -81,6 +81,7 @@ def facts(job: ServingJob, now: datetime) -> list[Fact]:
         Fact("Waiting", f"{traffic.queue:,}" if traffic.queue is not None else "-"),
         Fact("In flight", f"{traffic.in_flight:,}" if traffic.in_flight is not None else "-"),
         Fact("Created", ago(job.metadata.creation_timestamp, now)),
+        *(fact for role in job.spec.roles for fact in engine_fact(role.engine)),
     ]
 
 
@@ -91,7 +92,7 @@ def _scaling(job: ServingJob) -> Iterator[Fact]:
         if role.scaling is not None and role.scaling.decides:
             there = known[role.name].replicas if role.name in known else 0
             limits = f"limits {role.scaling.min_replicas} and {role.scaling.max_replicas}"
-            text = f"{there} replicas, {job.desired(role.name)} desired ({limits})"
+            text = f"{counted(there, 'replica')}, {job.desired(role.name)} desired ({limits})"
             yield Fact(f"Scaling of {role.name}", text)
 
 

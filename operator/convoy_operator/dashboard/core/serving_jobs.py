@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from shlex import quote
 
+from convoy_crds.meta import Condition
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import Traffic
 from convoy_crds.summaries import NOT_RECONCILED, age
 from convoy_crds.terms import MANAGED_BY, ConditionType
-from convoy_operator.dashboard.core.formatting import clock, figure, serving_link
+from convoy_operator.dashboard.core.formatting import clock, figure, reason_text, serving_link
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.row_cache import RowCache, newest_first
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -29,8 +30,11 @@ STARTING = "Starting"
 """State of a job whose first replicas start."""
 ROLLING = "Rolling out"
 AVAILABLE = "Available"
+SCALED_TO_ZERO = "Scaled to zero"
+"""State of a job that needs no replica at present, because no requests arrive."""
 TONES = {
     AVAILABLE: Tone.GOOD,
+    SCALED_TO_ZERO: Tone.QUIET,
     ROLLING: Tone.BUSY,
     STARTING: Tone.BUSY,
     DEGRADED: Tone.WARN,
@@ -82,14 +86,26 @@ def state(job: ServingJob) -> str:
         (UNAVAILABLE, status.get(ConditionType.AVAILABLE) != "True"),
         (DEGRADED, degraded),
         (ROLLING, rolls),
+        (SCALED_TO_ZERO, _scaled_to_zero(job) is not None),
     )
     return next((name for name, holds in checks if holds), AVAILABLE)
+
+
+def _scaled_to_zero(job: ServingJob) -> Condition | None:
+    """Return the condition that says that the job needs no replica; None if it needs some."""
+    reason = Reasons.SCALED_TO_ZERO.name
+    conditions = job.status.conditions
+    return next(
+        (one for one in conditions if one.type == ConditionType.AVAILABLE and one.reason == reason), None
+    )
 
 
 def why(job: ServingJob) -> str:
     """Describe the reason for the job's state in one line."""
     status, leaves = job.status, job.metadata.deletion_timestamp
-    text = f"{status.reason}: {status.message}" if status.message else status.reason
+    text = reason_text(status.reason, status.message, status.conditions)
+    if state(job) == SCALED_TO_ZERO and (idle := _scaled_to_zero(job)) is not None:
+        text = f"{idle.reason}: {idle.message}"
     if leaves is not None:
         text = "; ".join(part for part in (f"being deleted since {clock(leaves)}", text) if part)
     elif not status.observed_generation and ours(job):

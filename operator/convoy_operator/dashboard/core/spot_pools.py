@@ -112,15 +112,16 @@ def row(parsed: ParsedObject[SpotPool]) -> Row:
         )
     status, shown = pool.status, state(pool)
     noticed = status.nodes.noticed + status.nodes.draining
+    currency = pool.spec.price.currency or ""
     cells = (
         name,
         Cell(shown, TONES[shown]),
         _number(status.nodes.ready),
         _number(noticed, Tone.WARN if noticed else Tone.PLAIN),
         _number(status.preemptions.total),
-        _money(status.price.per_hour, Tone.PLAIN if status.price.known else Tone.WARN),
-        _money(status.cost.per_hour),
-        _money(status.cost.spot + status.cost.on_demand),
+        _money(status.price.per_hour, currency, Tone.PLAIN if status.price.known else Tone.WARN),
+        _money(status.cost.per_hour, currency),
+        _money(status.cost.spot + status.cost.on_demand, currency),
         Cell(why(pool)),
     )
     return Row(parsed.name, cells, shown)
@@ -141,17 +142,18 @@ def concerns(pools: Iterable[ParsedObject[SpotPool]]) -> Iterator[Concern]:
     """Yield the problems of pools that a person should look at."""
     for parsed in pools:
         link, key = spot_link(parsed.name), f"spotpool/{parsed.name}"
+        where = f"SpotPool {parsed.name}"
         if parsed.model is None:
             advice = "correct the manifest and apply it again"
             what = "SpotPool unreadable"
-            yield Concern(key, what, Tone.BAD, parsed.name, link, None, parsed.parse_error, advice)
+            yield Concern(key, what, Tone.BAD, where, link, None, parsed.parse_error, advice)
             continue
         for one in parsed.model.status.conditions:
             if one.status == "False" and one.reason in WARNING_REASONS:
                 advice, since = f"run: convoy spot pools {parsed.name}", one.last_transition_time
                 text = f"{one.reason}: {one.message}"
                 what = "Spot pool held up"
-                yield Concern(f"{key}/{one.type}", what, Tone.WARN, parsed.name, link, since, text, advice)
+                yield Concern(f"{key}/{one.type}", what, Tone.WARN, where, link, since, text, advice)
 
 
 def facts(pool: SpotPool, now: datetime) -> list[Fact]:
@@ -163,8 +165,9 @@ def facts(pool: SpotPool, now: datetime) -> list[Fact]:
     budget = f" of {spec.budget.max_spend:g}" if spec.budget.max_spend is not None else ""
     currency = f" {cost.currency}" if cost.currency else ""
     price = f"{status.price.per_hour:g}{currency}" + ("" if status.price.known else " (on-demand price)")
+    since = f", since {age(status.mode_since, now)}" if status.mode_since else ""
     found = [
-        Fact("Capacity", f"{status.mode}, since {age(status.mode_since, now)}"),
+        Fact("Capacity", f"{status.mode}{since}"),
         Fact("Spot nodes", f"{nodes.ready} ready, {nodes.noticed} noticed, {nodes.draining} draining"),
         Fact("On-demand nodes", str(nodes.on_demand)),
         Fact("Price per hour", price, Tone.PLAIN if status.price.known else Tone.WARN),
@@ -225,7 +228,14 @@ def cost_rows(pool: SpotPool, allowed: frozenset[str]) -> list[Row]:
     parts |= {"other namespaces": hidden} if hidden else {}
     parts |= {"unused": cost.unused, "not observed": cost.residual}
     return [
-        Row(use, (Cell(use), _money(spend), Cell(f"{spend / total:.0%}", order=spend, share=spend / total)))
+        Row(
+            use,
+            (
+                Cell(use),
+                _money(spend, cost.currency),
+                Cell(f"{spend / total:.0%}", order=spend, share=spend / total),
+            ),
+        )
         for use, spend in parts.items()
         if total
     ]
@@ -251,5 +261,5 @@ def _number(value: int, tone: Tone = Tone.PLAIN) -> Cell:
     return Cell(str(value), tone, order=float(value))
 
 
-def _money(value: float, tone: Tone = Tone.PLAIN) -> Cell:
-    return Cell(f"{value:.2f}", tone, order=value)
+def _money(value: float, currency: str, tone: Tone = Tone.PLAIN) -> Cell:
+    return Cell(f"{value:.2f} {currency}".rstrip(), tone, order=value)

@@ -71,6 +71,7 @@ class ExperimentPage(OneJobPage[Experiment]):
         set_text(self._note, experiment.note(model))
         self._verdicts.show(experiment.verdict_rows(model))
         self._forest.show(experiment_charts.forest_charts(model))
+        self._controls.empty = experiment.no_controls(model)
         self._controls.show(experiment.control_rows(model))
         self._medians.show(experiment.median_rows(model))
         self._values.show(experiment_charts.value_charts(model))

@@ -11,7 +11,15 @@ from nicegui.elements.mixins.text_element import TextElement
 from convoy_crds.goodput import Cause
 from convoy_operator.dashboard.core.job import Fact, Share
 from convoy_operator.dashboard.core.rows import Column, Tone
-from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
+from convoy_operator.dashboard.pages.elements import (
+    box,
+    set_attribute,
+    set_classes,
+    set_text,
+    show,
+    text,
+    tone_class,
+)
 from convoy_operator.dashboard.pages.table import Table
 
 _CAUSES = frozenset(Cause)
@@ -42,11 +50,14 @@ class FactList:
         with self._list:
             while len(self._known) < len(facts):
                 with box("div") as group:
-                    self._known.append((group, text("dt"), text("dd")))
+                    label = text("dt")
+                    with box("dd"):
+                        self._known.append((group, label, text("a")))
         for (_, name, value), fact in zip(self._known, facts, strict=True):
             set_text(name, fact.label)
             set_text(value, fact.text)
             set_classes(value, tone_class(fact.tone))
+            set_attribute(value, "href", fact.href or None)
 
 
 class Chips:

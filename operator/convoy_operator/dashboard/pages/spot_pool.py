@@ -40,13 +40,15 @@ class SpotPoolPage:
         self.frame = Frame(context, session, name, location)
         with self.frame.content:
             with box("div", "title"):
-                text("h1", name)
+                text("h1", f"SpotPool {name}")
                 self._state = text("span", "", "badge", role="status")
             self._why = text("p", "", "sum")
             self._body = box("div")
             with self._body:
                 self._facts = FactList()
-                self._notices = self._table("Notices", "notices", spot_pools.NOTICES, "There are none.")
+                self._notices = self._table(
+                    "Notices", "notices", spot_pools.NOTICES, "No node of the pool has a notice."
+                )
                 self._grants = self._table(
                     "Granted pods", "grants", spot_pools.GRANTS, "No job that you may list names the pool."
                 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from nicegui import ui
 
+from convoy_operator.dashboard.core.formatting import counted
 from convoy_operator.dashboard.core.rows import Choice, Column, Row, arrange
 from convoy_operator.dashboard.pages.components import Field
 from convoy_operator.dashboard.pages.components.table_body import TableBody
@@ -135,7 +136,7 @@ class Table:
         set_text(self._note, "No rows match the filter." if found.total else self.empty)
         if self._words is not None:
             part = "" if found.matching == found.total else f"{found.matching} of "
-            set_text(self._count, f"{part}{found.total} rows")
+            set_text(self._count, f"{part}{counted(found.total, 'row')}")
         show(self._pages, found.pages > 1)
         first = found.page * PAGE
         set_text(self._range, f"{first + 1} to {first + len(found.rows)} of {found.matching}")

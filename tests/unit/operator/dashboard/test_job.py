@@ -147,6 +147,13 @@ def test_stragglers_are_shown_with_evidence_until_the_job_ends() -> None:
     assert job.straggler_rows(training(phase="Succeeded", stragglers=[slow])) == []
 
 
+def test_the_facts_link_to_the_engine_and_the_experiment() -> None:
+    model = training(spec={"engine": {"name": "gpt"}})
+    model.metadata.labels["convoy.dev/experiment"] = "lr"
+    links = {fact.label: fact.href for fact in job.facts(model, NOW) if fact.href}
+    assert links == {"Engine": "/cluster/engines/gpt", "Experiment": "/experiments/team/lr"}
+
+
 def test_missing_facts_of_a_job_are_dashes() -> None:
     found = {fact.label: fact.text for fact in job.facts(training(), NOW)}
     assert {

@@ -42,6 +42,17 @@ def test_points_without_a_loss_are_complete() -> None:
     assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == []
 
 
+@pytest.mark.parametrize("values", [[], [2.5]])
+def test_a_chart_without_values_shows_a_text_in_place_of_its_axes(values: list[float]) -> None:
+    curve = Curve(NOW)
+    for step, loss in enumerate(values):
+        curve.add(progress(step, loss), at(step))
+    for drawn in (charts.line(curve, "losses", "", "#000"), charts.progress(curve)):
+        shown = (drawn["title"]["show"], drawn["xAxis"]["show"], drawn["yAxis"]["show"])
+        assert shown == ((False, True, True) if values else (True, False, False))
+        assert drawn["title"]["text"] == charts.NO_VALUES
+
+
 def test_small_values_keep_their_digits() -> None:
     curve = Curve(NOW)
     for step, loss in enumerate((4e-7, 1.23456789, 123456.789, -2e-9, 0.0)):

@@ -205,6 +205,17 @@ def test_unwanted_conditions_are_marked() -> None:
     assert [row.cells[1].text for row in rows] == ["True", "False", "False (problem)"]
 
 
+def test_a_job_without_replicas_says_that_it_is_scaled_to_zero() -> None:
+    found = model(conditions=[condition("Available", "True", "ScaledToZero")], reason="RolloutComplete")
+    assert (serving_jobs.state(found), serving_jobs.why(found)) == ("Scaled to zero", "ScaledToZero: m")
+
+
+def test_the_facts_link_to_the_engine() -> None:
+    found = model({"roles": [{"name": "server", "engine": {"name": "lm"}}]})
+    links = [(fact.text, fact.href) for fact in serving_job.facts(found, NOW) if fact.label == "Engine"]
+    assert links == [("lm", "/cluster/engines/lm")]
+
+
 def test_a_curve_keeps_changes_of_the_traffic() -> None:
     curve = TrafficCurve(NOW)
     assert not curve.add(None, NOW)
