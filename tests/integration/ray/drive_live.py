@@ -66,7 +66,7 @@ def ray_facts(run: Run, cluster: RayCluster) -> dict[str, Any]:
     other = on_node(SpotActor, node, max_concurrency=8).remote("other", cluster._exchange, recipe)
     refused = outcome(other.run.remote(), 120)
     return {
-        "answered": sum(outcome(one, 0.0) == Value(([],)) for one in calls),
+        "answered": sum(outcome(one, 1.0) == Value(([],)) for one in calls),
         "refused": refused.reason if isinstance(refused, Raised) else str(refused),
         "since": [one.since for one in cluster.head.worker_nodes()],
     }
