@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TAG ?= dev
 # Processes that run unit tests. Many tests wait for other processes.
-WORKERS ?= 3
+WORKERS ?= 4
 # Processes that run integration tests, which wait more than they compute.
 WAITERS ?= 4
 # A test that fails runs once more, and the summary names it (RERUN): real processes on a busy machine share time and ports.
