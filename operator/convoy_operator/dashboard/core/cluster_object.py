@@ -17,19 +17,13 @@ from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import State
 from convoy_crds.parameters import parameters
-from convoy_operator.dashboard.core import nodes
+from convoy_operator.dashboard.core import conditions, nodes
 from convoy_operator.dashboard.core.cluster_objects import place
 from convoy_operator.dashboard.core.formatting import ago, clock, cluster_link, figure, node_link
 from convoy_operator.dashboard.core.job import Fact
 from convoy_operator.dashboard.core.node import VERDICTS, findings
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
-CONDITIONS = (
-    Column("Type"),
-    Column("Status", badge=True),
-    Column("Since", number=True),
-    Column("Reason", wide=True),
-)
 _STATES = {state.lower(): state for state in State}
 
 
@@ -54,19 +48,8 @@ class ObjectPage:
 
 def condition_rows(found: Any, now: datetime) -> list[Row]:
     """Return the object's conditions as table rows. HealthSweeps and HardwareClasses have none."""
-    conditions: list[Condition] = getattr(found.status, "conditions", [])
-    return [
-        Row(
-            one.type,
-            (
-                Cell(one.type),
-                Cell(one.status, Tone.GOOD if one.status == "True" else Tone.WARN),
-                Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
-                Cell(f"{one.reason}: {one.message}" if one.message else one.reason),
-            ),
-        )
-        for one in conditions
-    ]
+    there: list[Condition] = getattr(found.status, "conditions", [])
+    return conditions.rows(there, now, conditions.good_if_true)
 
 
 def _engine_facts(found: Engine, now: datetime) -> list[Fact]:

@@ -18,6 +18,7 @@ from convoy_crds.experiment_summary import (
     values_shown,
     verdict_title,
 )
+from convoy_operator.dashboard.core import conditions
 from convoy_operator.dashboard.core.formatting import (
     ago,
     clock,
@@ -36,12 +37,6 @@ VERDICT_TONES = {
     Verdict.UNDECIDED: Tone.QUIET,
     Verdict.COMPARATOR_COLLAPSED: Tone.WARN,
 }
-KUBERNETES_CONDITIONS = (
-    Column("Type"),
-    Column("Status", badge=True),
-    Column("Since", number=True),
-    Column("Reason", wide=True),
-)
 VERDICTS = (
     Column("Prediction"),
     Column("Condition"),
@@ -138,18 +133,7 @@ def note(experiment: Experiment) -> str:
 
 def condition_rows(experiment: Experiment, now: datetime) -> list[Row]:
     """Return the experiment's Kubernetes conditions as table rows."""
-    return [
-        Row(
-            one.type,
-            (
-                Cell(one.type),
-                Cell(one.status),
-                Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
-                Cell(f"{one.reason}: {one.message}" if one.message else one.reason),
-            ),
-        )
-        for one in experiment.status.conditions
-    ]
+    return conditions.rows(experiment.status.conditions, now, lambda one: Cell(one.status))
 
 
 def verdict_rows(experiment: Experiment) -> list[Row]:

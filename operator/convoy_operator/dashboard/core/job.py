@@ -23,6 +23,7 @@ from convoy_crds.summaries import (
 from convoy_crds.terms import LABEL_ARM, LABEL_BLOCK, LABEL_EXPERIMENT, LABEL_MEMBERSHIP, ConditionType
 from convoy_crds.trainingjob import EngineRef, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress, Proof
+from convoy_operator.dashboard.core import conditions
 from convoy_operator.dashboard.core.formatting import (
     ago,
     clock,
@@ -167,21 +168,11 @@ def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
     """Return the job's conditions as table rows. A status that shows a problem in the job's phase is
     marked.
     """
-    return [
-        Row(
-            one.type,
-            (
-                Cell(one.type),
-                Cell(
-                    f"{one.status} (problem)" if is_unwanted(one, job.status.phase) else one.status,
-                    Tone.WARN if is_unwanted(one, job.status.phase) else Tone.PLAIN,
-                ),
-                Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
-                Cell(f"{one.reason}: {one.message}" if one.message else one.reason),
-            ),
-        )
-        for one in job.status.conditions
-    ]
+    return conditions.rows(
+        job.status.conditions,
+        now,
+        lambda one: conditions.marked(one, is_unwanted(one, job.status.phase)),
+    )
 
 
 def result_rows(job: TrainingJob) -> list[Row]:

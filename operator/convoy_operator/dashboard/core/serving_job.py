@@ -12,6 +12,7 @@ from convoy_crds.serving_summaries import is_unwanted
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import GroupRecord, Traffic
 from convoy_crds.terms import LABEL_REVISION
+from convoy_operator.dashboard.core import conditions
 from convoy_operator.dashboard.core.formatting import ago, counted, figure, job_link, node_link
 from convoy_operator.dashboard.core.job import Fact, engine_fact, pod_state
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -128,17 +129,9 @@ def _latency(label: str, value: float | None, limit: float | None) -> Fact:
 
 def condition_rows(job: ServingJob, now: datetime) -> list[Row]:
     """Return the job's conditions as table rows. A status that shows a problem is marked."""
-    found = []
-    for one in job.status.conditions:
-        problem = is_unwanted(job, one)
-        cells = (
-            Cell(one.type),
-            Cell(f"{one.status} (problem)" if problem else one.status, Tone.WARN if problem else Tone.PLAIN),
-            Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
-            Cell(f"{one.reason}: {one.message}" if one.message else one.reason),
-        )
-        found.append(Row(one.type, cells))
-    return found
+    return conditions.rows(
+        job.status.conditions, now, lambda one: conditions.marked(one, is_unwanted(job, one))
+    )
 
 
 def by_group(pods: Iterable[Pod]) -> dict[Key, list[Pod]]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from convoy_crds.spotpool import SpotPool
 from convoy_crds.spotpool_status import CapacityMode, NodeNotice, NoticeState
 from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS, age
+from convoy_operator.dashboard.core import conditions
 from convoy_operator.dashboard.core.attention import Concern
 from convoy_operator.dashboard.core.formatting import ago, clock, job_link, node_link, spot_link
 from convoy_operator.dashboard.core.job import Fact
@@ -57,12 +58,6 @@ GRANTS = (
     Column("Why not more", wide=True),
 )
 COSTS = (Column("Use"), Column("Cost", number=True), Column("Share", number=True))
-CONDITIONS = (
-    Column("Type"),
-    Column("Status", badge=True),
-    Column("Since", number=True),
-    Column("Reason", wide=True),
-)
 _NOTICE_TONES = {
     NoticeState.NOTICED: Tone.WARN,
     NoticeState.DRAINING: Tone.BAD,
@@ -243,18 +238,7 @@ def cost_rows(pool: SpotPool, allowed: frozenset[str]) -> list[Row]:
 
 def condition_rows(pool: SpotPool, now: datetime) -> list[Row]:
     """Return the conditions as table rows."""
-    return [
-        Row(
-            one.type,
-            (
-                Cell(one.type),
-                Cell(one.status, Tone.GOOD if one.status == "True" else Tone.WARN),
-                Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
-                Cell(f"{one.reason}: {one.message}"),
-            ),
-        )
-        for one in pool.status.conditions
-    ]
+    return conditions.rows(pool.status.conditions, now, conditions.good_if_true)
 
 
 def _number(value: int, tone: Tone = Tone.PLAIN) -> Cell:

@@ -12,7 +12,7 @@ from convoy_controllers.resources import resource_of
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import cluster_object, table_query
+from convoy_operator.dashboard.core import cluster_object, conditions, table_query
 from convoy_operator.dashboard.core.cluster_objects import LISTS, TONES, UNREADABLE, ObjectList, counts
 from convoy_operator.dashboard.core.rows import Tone
 from convoy_operator.dashboard.pages import live
@@ -121,7 +121,7 @@ class ClusterObjectPage:
                     self._conditions = table_section(
                         "Conditions",
                         "conditions",
-                        cluster_object.CONDITIONS,
+                        conditions.COLUMNS,
                         "There are none yet.",
                         self._used,
                     )
@@ -152,9 +152,9 @@ class ClusterObjectPage:
             self._facts.show(cluster_object.PAGES[known.kind.plural].facts(found, now))
             for part, table in self._parts:
                 table.show(part.rows(found, now))
-            conditions = cluster_object.condition_rows(found, now)
-            show(self._condition_section, bool(conditions))
-            self._conditions.show(conditions)
+            rows = cluster_object.condition_rows(found, now)
+            show(self._condition_section, bool(rows))
+            self._conditions.show(rows)
             show(self._body, True)
             return
         show(self._body, False)

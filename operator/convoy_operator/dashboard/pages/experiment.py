@@ -11,7 +11,7 @@ from convoy_controllers.resources import EXPERIMENTS
 from convoy_crds.experiment import Experiment
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import experiment, experiment_charts, experiments, timeline
+from convoy_operator.dashboard.core import conditions, experiment, experiment_charts, experiments, timeline
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.elements import set_text, text
@@ -54,7 +54,7 @@ class ExperimentPage(OneJobPage[Experiment]):
         self._blocks = self._table("Blocks", "blocks", experiment.BLOCKS, "No block has ended yet.")
         self._tuning = self._table("Tuning", "tuning", experiment.TUNING, "No arm is tuned.")
         self._conditions = self._table(
-            "Kubernetes conditions", "conditions", experiment.KUBERNETES_CONDITIONS, "There are none yet."
+            "Kubernetes conditions", "conditions", conditions.COLUMNS, "There are none yet."
         )
         self._timeline = self._table("Timeline", "timeline", timeline.COLUMNS, "No events are recorded.")
 

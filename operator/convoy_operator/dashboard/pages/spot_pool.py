@@ -10,7 +10,7 @@ from nicegui import ui
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import spot_pools
+from convoy_operator.dashboard.core import conditions, spot_pools
 from convoy_operator.dashboard.core.rows import Column
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
@@ -54,7 +54,7 @@ class SpotPoolPage:
                 )
                 self._costs = self._table("Cost by use", "cost", spot_pools.COSTS, "No node has cost yet.")
                 self._conditions = self._table(
-                    "Conditions", "conditions", spot_pools.CONDITIONS, "There are none yet."
+                    "Conditions", "conditions", conditions.COLUMNS, "There are none yet."
                 )
 
     def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
