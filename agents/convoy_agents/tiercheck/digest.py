@@ -7,6 +7,7 @@ write a job's memory can also write its manifests.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections import deque
@@ -33,6 +34,15 @@ class Damaged(ValueError):
 def digest(data: Buffer) -> str:
     """Return the digest of `data` as 32 hexadecimal digits."""
     return str(xxhash.xxh3_128_hexdigest(data))
+
+
+def aligned_buffer(size: int) -> memoryview:
+    """Return a writable buffer that starts at a page.
+
+    The kernel reads a file into such a buffer several times faster than into a bytearray on some processors:
+    the data of a bytearray starts 16 bytes after a multiple of 32, which slows the kernel's `rep movsb`.
+    """
+    return memoryview(mmap.mmap(-1, size))
 
 
 def chunk_spans(length: int) -> Iterator[tuple[int, int]]:
@@ -68,7 +78,7 @@ def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tupl
 def _chunk(fd: int, offset: int, size: int) -> Chunk:
     buffer = getattr(_own, "buffer", None)
     if buffer is None:
-        buffer = _own.buffer = memoryview(bytearray(MAX_CHUNK))
+        buffer = _own.buffer = aligned_buffer(MAX_CHUNK)
     done = 0
     while done < size:
         count = os.preadv(fd, [buffer[done:size]], offset + done)

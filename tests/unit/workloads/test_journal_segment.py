@@ -82,7 +82,7 @@ def test_a_written_segment_is_read_back(data: st.DataObject) -> None:
         for number, share in enumerate(own):
             if data.draw(st.booleans()):
                 gradient = noise(share.shape, data.draw(st.sampled_from(DTYPES)), 10 * step + number)
-                writer.gradient(number, gradient, box(gradient, share))
+                writer.gradients([(number, gradient, box(gradient, share))])
                 found[share.name] = raw(box(gradient, share))
         groups = data.draw(st.lists(scalars, max_size=2))
         writer.step(values.dumps(groups), "{}")
@@ -112,10 +112,10 @@ def small() -> tuple[bytearray, int]:
     own = (Share("e", (0, 0), (400, 3), (400, 3)), Share("b", (1,), (4,), (5,)))
     target = bytearray(b"\x77" * 4096)
     writer = SegmentWriter(memoryview(target), Head(0, 1, "g1", 0, 0, "s", KERNEL, own))
-    writer.gradient(0, embedding(), embedding())
-    writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
+    writer.gradients([(0, embedding(), embedding())])
+    writer.gradients([(1, torch.ones(5), torch.ones(5)[1:])])
     writer.step(values.dumps([{"lr": 0.1}]), "{}")
-    writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
+    writer.gradients([(1, torch.ones(5), torch.ones(5)[1:])])
     writer.step(values.dumps([{"lr": 0.2}]), "{}")
     writer.tensor("mean", ((0,), (3,)), (3,), torch.ones(3))
     return target, writer.seal(values.dumps([{"lr": 0.3}]), {}, {})
@@ -259,7 +259,7 @@ def test_equal_steps_make_equal_bytes_in_a_reused_buffer() -> None:
         for piece in step.pieces:
             share = own.head.shares.index(piece.share)
             whole = embedding() if share == 0 else torch.ones(5)
-            writer.gradient(share, whole, box(whole, piece.share))
+            writer.gradients([(share, whole, box(whole, piece.share))])
         writer.step(values.dumps([{"lr": 0.1 * (number + 1)}]), "{}")
     writer.tensor("mean", ((0,), (3,)), (3,), torch.ones(3))
     assert writer.seal(values.dumps([{"lr": 0.3}]), {}, {}) == size
@@ -271,7 +271,7 @@ def test_an_unsealed_segment_is_rejected() -> None:
     writer = SegmentWriter(memoryview(target), read(memoryview(target)[:size]).head)
     with pytest.raises(SegmentError):
         read(memoryview(target))
-    writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
+    writer.gradients([(1, torch.ones(5), torch.ones(5)[1:])])
     writer.step("[]", "{}")
     with pytest.raises(SegmentError):
         read(memoryview(target))
@@ -282,10 +282,10 @@ def test_gradients_of_an_unfinished_step_are_not_in_the_segment() -> None:
     head = read(memoryview(target)[:size]).head
     writer = SegmentWriter(memoryview(target), head)
     left = writer.left
-    writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
+    writer.gradients([(1, torch.ones(5), torch.ones(5)[1:])])
     writer.drop()
     assert 0 <= left - writer.left < 100
-    writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
+    writer.gradients([(1, torch.ones(5), torch.ones(5)[1:])])
     size = writer.seal("[]", {}, {})
     assert read(memoryview(target)[:size]).steps == ()
 
@@ -299,7 +299,7 @@ def test_a_gradient_that_does_not_fit_is_rejected() -> None:
         SegmentWriter(memoryview(bytearray(63)), head)
     writer = SegmentWriter(memoryview(bytearray(4096)), head)
     with pytest.raises(NoRoom, match="are left"):
-        writer.gradient(1, torch.ones(5000), torch.ones(5000))
+        writer.gradients([(1, torch.ones(5000), torch.ones(5000))])
     with pytest.raises(NoRoom, match="an index of"):
         writer.seal("[]", {"a": "x" * 4096}, {})
 
@@ -324,7 +324,7 @@ def test_every_step_that_fits_can_be_sealed(left: int) -> None:
     try:
         while True:
             for number in range(100):
-                writer.gradient(number, torch.ones(()), torch.ones(()))
+                writer.gradients([(number, torch.ones(()), torch.ones(()))])
             writer.step(values.dumps([{"lr": 1 / 3}]), "{}")
             stored += 1
     except NoRoom:

@@ -182,3 +182,36 @@ def test_large_tensors_that_ranks_share_are_saved_once_and_small_ones_by_the_low
 def test_a_single_rank_saves_nothing_twice() -> None:
     state = TrainingState(0, nn.BatchNorm1d(2), None, {"sampler": Sampler(0)}).collect()
     assert set(state["rank.0"]) == {"generators"}
+
+
+def test_state_that_was_allocated_for_a_restore_can_be_released() -> None:
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(net.parameters())
+    state = TrainingState(0, net, optimizer)
+    state.allocate_optimizer_state()
+    assert len(optimizer.state) == 2
+    state.release_optimizer_state()
+    assert not optimizer.state
+
+
+def test_state_of_the_program_is_not_released() -> None:
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = TrainingState(0, net, optimizer)
+    state.allocate_optimizer_state()
+    state.release_optimizer_state()
+    assert len(optimizer.state) == 2
+
+
+def test_values_that_are_in_place_are_not_copied_onto_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    state = TrainingState(0, net)
+    loaded: dict[str, Any] = {}
+    monkeypatch.setattr(nn.Module, "load_state_dict", lambda _, state_dict, **__: loaded.update(state_dict))
+    target = state.load_target()
+    target["model"]["0.bias"] = torch.ones(2)
+    state.apply(target, 1)
+    own = dict(net.state_dict(keep_vars=True))
+    assert {name for name, one in loaded.items() if one is not own[name]} == {"0.bias"}

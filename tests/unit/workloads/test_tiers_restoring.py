@@ -5,6 +5,7 @@ damaged shards.
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import pytest
@@ -71,3 +72,31 @@ def test_a_restore_fails_if_a_shard_stays_missing(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(PeerLost, match="could not be read"):
         restoring_from(client).choose()
     assert len(client.reported) == 3
+
+
+def test_memory_is_prepared_while_the_shards_are_fetched() -> None:
+    client, fetched, prepared = Client({}), threading.Event(), threading.Event()
+    request = client.request
+
+    def slow(question: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
+        if question["type"] == "shard":
+            assert prepared.wait(30), "the fetch began after the preparation or not at all"
+            fetched.set()
+        return request(question, seconds)
+
+    client.request = slow  # type: ignore[method-assign]
+    own = restoring_from(client)
+    assert own.choose(prepare=prepared.set) is not None
+    assert fetched.is_set() and len(own.shards) == 3
+
+
+def test_no_memory_is_prepared_for_a_fresh_start() -> None:
+    def refused() -> None:
+        raise AssertionError("prepared")
+
+    class Fresh(Client):
+        def request(self, question: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
+            answer, files = super().request(question, seconds)
+            return {**answer, "generation": None, "shards": []}, files
+
+    assert restoring_from(Fresh({})).choose(prepare=refused) is None

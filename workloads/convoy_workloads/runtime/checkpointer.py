@@ -4,6 +4,7 @@ folder (folder/).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from convoy_workloads.runtime.generation import Record
@@ -121,8 +122,14 @@ class Checkpointer(Protocol):
         """
         ...
 
-    def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """Choose the generation that all ranks resume from. Return None if the job starts at step 0."""
+    def choose(
+        self, model: Any = None, optimizer: Any = None, prepare: Callable[[], None] | None = None
+    ) -> Record | None:
+        """Choose the generation that all ranks resume from. Return None if the job starts at step 0.
+
+        `prepare`: allocates memory for the state. It is called while the generation is checked, or not at
+        all. It may be called more than once.
+        """
         ...
 
     def load(self, state: dict[str, Any], record: Record) -> None:

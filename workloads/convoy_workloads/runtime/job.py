@@ -136,8 +136,10 @@ class Job(Generic[P]):
         if self._checkpoints is None:
             return self.restored
         began = time.monotonic()
-        record = self._checkpoints.choose(model, optimizer)
-        if record is not None:
+        record = self._checkpoints.choose(model, optimizer, self._state.allocate_optimizer_state)
+        if record is None:
+            self._state.release_optimizer_state()
+        else:
             record = load(self._checkpoints, self._state, record, model, optimizer)
             self._meter.restore_seconds = time.monotonic() - began
             self._log_restored(record, began, warm is not None)

@@ -11,19 +11,20 @@ from typing import Any
 import torch
 
 
-def allocate_state(optimizer: torch.optim.Optimizer) -> None:
+def allocate_state(optimizer: torch.optim.Optimizer) -> bool:
     """Allocate the state that an optimizer has before its first step. Do nothing if the optimizer already
-    has state.
+    has state. Return True if state was allocated.
 
     This covers torch's own Adam and AdamW, whose state `Adam._init_group` defines. For other optimizers
     torch allocates the state.
     """
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW) or optimizer.state:
-        return
+        return False
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.requires_grad:
                 optimizer.state[parameter] = _adam_state(parameter, group)
+    return True
 
 
 def _adam_state(parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -82,6 +82,8 @@ class TrainingState:
         self._model = model
         self._optimizer = optimizer
         self._extra = dict(extra or {})
+        self._allocated = False
+        """True if the optimizer's state was allocated for a restore."""
         self._differ: set[str] | None = None
         """Names of the large tensors that differ between ranks; None before `compare` is called."""
 
@@ -125,13 +127,21 @@ class TrainingState:
         return state
 
     def allocate_optimizer_state(self) -> None:
-        """Allocate the optimizer's state. Call this before the first `load_target`: torch would otherwise
-        allocate the state there, which takes longer.
+        """Allocate the optimizer's state, unless it exists. Call this before the first `load_target`: torch
+        would otherwise allocate the state there, which takes longer.
         """
         from convoy_workloads.runtime import optimizer_state  # noqa: PLC0415
 
-        if self._optimizer is not None:
-            optimizer_state.allocate_state(self._optimizer)
+        if self._optimizer is not None and optimizer_state.allocate_state(self._optimizer):
+            self._allocated = True
+
+    def release_optimizer_state(self) -> None:
+        """Remove the state that `allocate_optimizer_state` has allocated, because nothing is restored. An
+        optimizer gives state only to parameters that get a gradient.
+        """
+        if self._allocated:
+            self._allocated = False
+            self._optimizer.state.clear()
 
     def apply(self, state: dict[str, Any], world: int) -> None:
         """Set the program's objects and the generators to the values in `state`.
@@ -149,7 +159,7 @@ class TrainingState:
         if world == self._world:
             _overlay(state["model"], own.get("buffers", {}))
             _overlay(state.get("extra", {}), own.get("extra", {}))
-        set_model_state_dict(self._model, state["model"])
+        set_model_state_dict(self._model, _without_self_copies(self._model, state["model"]))
         if self._optimizer is not None:
             # Accept missing state: a parameter that had no gradient (see `drop_unsaved`) gets its state at
             # its first gradient.
@@ -165,16 +175,16 @@ class TrainingState:
         return not _is_large(value) or path in (self._differ or ())
 
     def _shared(self) -> dict[str, Any]:
-        from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
-            get_model_state_dict,
-            get_optimizer_state_dict,
-        )
+        from torch.distributed.checkpoint import state_dict  # noqa: PLC0415
 
         if self._model is None:
             raise RuntimeError("job.restore(model=...) comes before the first checkpoint")
-        state: dict[str, Any] = {"model": get_model_state_dict(self._model)}
-        if self._optimizer is not None:
-            state["optimizer"] = get_optimizer_state_dict(self._model, self._optimizer)
+        if self._optimizer is None:
+            state: dict[str, Any] = {"model": state_dict.get_model_state_dict(self._model)}
+        else:
+            # One call for both, because torch examines the whole model in each call.
+            model, optimizer = state_dict.get_state_dict(self._model, self._optimizer)
+            state = {"model": model, "optimizer": optimizer}
         if self._extra:
             state["extra"] = {name: value.state_dict() for name, value in self._extra.items()}
         return state
@@ -188,6 +198,26 @@ class TrainingState:
             if not (hasattr(one, "data_ptr") and parameters.intersection(_storage(one)))
         }
         return {"buffers": buffers, "extra": state.get("extra", {})}
+
+
+def _without_self_copies(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace each value that lies in the memory of one of the model's tensors by this tensor itself. A load
+    into the model then does not copy it.
+    """
+    own = {_place(one): one for one in (*model.parameters(), *model.buffers())}
+    own.pop(None, None)
+    return {name: own.get(_place(value), value) for name, value in values.items()}
+
+
+def _place(value: Any) -> Any:
+    """Return a key that is equal for two tensors with the same type, shape and memory. Return None for
+    values whose memory cannot be compared.
+    """
+    import torch  # noqa: PLC0415
+
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or not value.numel():
+        return None
+    return value.device, value.dtype, value.data_ptr(), tuple(value.shape), tuple(value.stride())
 
 
 def _storage(tensor: Any) -> Iterator[int]:

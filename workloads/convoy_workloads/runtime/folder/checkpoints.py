@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,9 @@ class FolderCheckpoints:
         )
         return False
 
-    def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
+    def choose(
+        self, model: Any = None, optimizer: Any = None, prepare: Callable[[], None] | None = None
+    ) -> Record | None:
         """Choose the newest generation whose files are all readable. All ranks check the files together.
         Return None if the folder has no generation.
 

@@ -255,6 +255,10 @@ class GradientRecorder:
 
     def _copy(self) -> None:
         assert self._writer is not None  # noqa: S101 - asked before
+        self._writer.gradients(self._parts())
+
+    def _parts(self) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        """Yield the gradients of this step, as `SegmentWriter.gradients` takes them."""
         for number, owned in enumerate(self._owned):
             gradient = owned.parameter.grad
             if gradient is None:
@@ -263,7 +267,7 @@ class GradientRecorder:
             for dimension, (start, size) in enumerate(zip(*owned.box)):  # noqa: B905
                 if size != part.shape[dimension]:
                     part = part.narrow(dimension, start, size)
-            self._writer.gradient(number, gradient, part)
+            yield number, gradient, part
 
     def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._paused or self._reason or self._writer is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from convoy_workloads.runtime.journal import rows
 from convoy_workloads.runtime.journal.segment import HEADER, MAGIC, Head, NoRoom
+from convoy_workloads.runtime.tiers.memory_copy import MemoryCopy
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 
 _SLACK = 1024
@@ -51,14 +52,20 @@ class SegmentWriter:
         """Number of bytes that are still available for tensors and their index entries."""
         return len(self._target) - self._at - self._index - _ROW * len(self._pending)
 
-    def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
-        """Copy `part` into the open step. `part` is the part of `gradient` that share number `share`
-        describes.
+    def gradients(self, parts: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
+        """Copy gradients into the open step. Each entry of `parts` is the number of a share, a gradient, and
+        the part of the gradient that the share describes.
         """
+        copy = MemoryCopy()
+        for share, gradient, part in parts:
+            self._gradient(share, gradient, part, copy)
+        copy.run()
+
+    def _gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor, copy: MemoryCopy) -> None:
         indexes = rows.nonzero_rows(part)
         form = self._form(share, gradient)
         if indexes is None:
-            at = self._copy(part)
+            at = self._copy(part, copy)
             self._pending.append([form, at, self._at_end - at])
             return
         count = len(indexes)
@@ -80,7 +87,7 @@ class SegmentWriter:
         self._at = self._begun
 
     def step(self, groups: str, scaling: str) -> None:
-        """Close the open step. Its gradients must have been copied with `gradient`. `groups` and `scaling`
+        """Close the open step. Its gradients must have been copied with `gradients`. `groups` and `scaling`
         are the step's other inputs, encoded as text (tiers/values.py).
         """
         numbers = [self._text(groups), self._text(scaling)]
@@ -92,7 +99,9 @@ class SegmentWriter:
 
     def tensor(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
         """Copy a whole tensor, or one box of a tensor, into the segment."""
-        at = self._copy(tensor)
+        copy = MemoryCopy()
+        at = self._copy(tensor, copy)
+        copy.run()
         kind = str(tensor.dtype).removeprefix("torch.")
         row = [name, list(box[0]), list(box[1]), list(shape), kind, at, self._at_end - at]
         self._parts.append(row)
@@ -122,11 +131,11 @@ class SegmentWriter:
         self._target[:8] = MAGIC
         return end
 
-    def _copy(self, tensor: torch.Tensor) -> int:
+    def _copy(self, tensor: torch.Tensor, copy: MemoryCopy) -> int:
         length = tensor.numel() * tensor.element_size()
         at = self._reserve(length)
         if length:
-            self._room(at, tensor.dtype, tuple(tensor.shape)).copy_(tensor.detach())
+            copy.add(self._room(at, tensor.dtype, tuple(tensor.shape)), tensor.detach())
         return at
 
     def _reserve(self, length: int) -> int:

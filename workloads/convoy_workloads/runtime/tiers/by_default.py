@@ -7,6 +7,7 @@ other ranks, because all ranks save together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from convoy_workloads.runtime.checkpointer import DECISION_SECONDS
@@ -64,12 +65,14 @@ class DefaultCheckpoints(MemoryCheckpoints):
         """Do the second half of this process's last save. Return True if the last state is committed."""
         return staged is not None and super().finish_last(staged, timeout)
 
-    def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
+    def choose(
+        self, model: Any = None, optimizer: Any = None, prepare: Callable[[], None] | None = None
+    ) -> Record | None:
         """Choose the generation that all ranks resume from. Return None if the job starts at step 0.
 
         If a node has no memory for the restore, all ranks start at step 0 and save nothing.
         """
-        found = super().choose(model, optimizer)
+        found = super().choose(model, optimizer, prepare)
         if self._restoring.declined:
             self._turn_off(self._restoring.declined)
         return found

@@ -5,6 +5,7 @@ copy and upload the buffers.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from convoy_workloads.runtime.checkpointer import DECISION_SECONDS
@@ -311,14 +312,17 @@ class MemoryCheckpoints:
         """
         return self._restoring if self._restoring.journalled else None
 
-    def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
+    def choose(
+        self, model: Any = None, optimizer: Any = None, prepare: Callable[[], None] | None = None
+    ) -> Record | None:
         """Choose the generation that all ranks resume from, and fetch every shard of it. Return None if the
         job starts at step 0.
 
-        `model` and `optimizer`: the objects that would replay a journal. Raises PeerLost if the agents do
-        not agree in time, and StoreAway if the store does not respond.
+        `model` and `optimizer`: the objects that would replay a journal. `prepare`: see `Checkpointer`.
+
+        Raises PeerLost if the agents do not agree in time, and StoreAway if the store does not respond.
         """
-        return self._restoring.choose(model, optimizer)
+        return self._restoring.choose(model, optimizer, prepare)
 
     def load(self, state: dict[str, Any], record: Record) -> None:
         """Read the full save of the chosen generation into `state`."""

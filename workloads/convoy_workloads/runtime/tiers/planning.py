@@ -8,8 +8,9 @@ ranks. The plan holds only positions. The values are read from the state at ever
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ from convoy_workloads.runtime.tiers.shard import Box, Layout
 class RankPlan:
     """This rank's part of the plan. It is used for every save until the structure of the state changes."""
 
-    structure: str
-    """Digest of the names, shapes and types of this rank's state when the plan was made."""
+    structure: Hashable
+    """The names, shapes and types of this rank's state when the plan was made (`StateSnapshot.structure`)."""
     items: tuple[WriteItem, ...]
     """The tensors that this rank writes, in the order of the layout."""
     named: tuple[WriteItem, ...]
@@ -69,10 +70,20 @@ class StateSnapshot:
     def __init__(self, state: dict[str, Any]) -> None:
         self.planner = DefaultSavePlanner()
         self.planner.set_up_planner(state, is_coordinator=True)
-        self.local: SavePlan = self.planner.create_local_plan()
-        self.structure = _structure(self.local)
         self._texts: dict[str, str] = {}
         """Encoded values that are not tensors, by name. Each value is encoded at its first use."""
+
+    @cached_property
+    def local(self) -> SavePlan:
+        """DCP's plan of this rank's own values, before the plans of all ranks are merged."""
+        return self.planner.create_local_plan()
+
+    @cached_property
+    def structure(self) -> Hashable:
+        """The names, shapes and types of this rank's values. Two states of one rank with equal structures
+        have equal plans.
+        """
+        return _structure_of_values(self.planner.state_dict) or _structure(self.local)
 
     def fits(self, rank_plan: RankPlan | None, facts: Mapping[str, Any]) -> bool:
         """Return True if the state can be saved with the existing plan `rank_plan`: its structure is
@@ -152,7 +163,7 @@ def lay_out_items(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layou
     """
     wanted = [_wanted(item) for item in items]
     draft = shard.lay_out(wanted, 0)
-    return shard.lay_out(wanted, len(shard.index(draft.parts, texts, {})))
+    return shard.lay_out(wanted, len(shard.index(draft, texts, {})))
 
 
 class ShardLoadPlanner(DefaultLoadPlanner):
@@ -173,6 +184,22 @@ def _wanted(item: WriteItem) -> tuple[str, Box, tuple[int, ...], torch.dtype]:
     assert data is not None  # noqa: S101 - it is a tensor's
     box = (tuple(data.chunk.offsets), tuple(data.chunk.sizes))
     return item.index.fqn, box, tuple(data.size), data.properties.dtype
+
+
+def _structure_of_values(state: Mapping[str, Any]) -> Hashable:
+    """Return the names, shapes and types of a flat state. Return None if a tensor may be a part of a larger
+    tensor, because its offsets are then needed too.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for name, value in state.items():
+        # `__create_write_items__` is DCP's interface for values that plan themselves.
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            rows.append((name, value.shape, value.dtype))
+        elif isinstance(value, torch.Tensor) or hasattr(value, "__create_write_items__"):
+            return None
+        else:
+            rows.append((name,))
+    return tuple(rows)
 
 
 def _structure(plan: SavePlan) -> str:

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from convoy_workloads.runtime.state import drop_unsaved
+from convoy_workloads.runtime.tiers.memory_copy import MemoryCopy
 from convoy_workloads.runtime.tiers.planning import ShardLoadPlanner
 from convoy_workloads.runtime.tiers.shard import Part
 
@@ -110,6 +111,7 @@ class ShardReader(StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Copy every item that `plan` requests from the shards into the state."""
+        copy, copied = MemoryCopy(), []
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:
                 planner.load_bytes(item, self.value(item.storage_index.fqn))
@@ -119,7 +121,10 @@ class ShardReader(StorageReader):
             for dimension, (start, length) in enumerate(zip(item.storage_offsets, item.lengths)):  # noqa: B905
                 source = source.narrow(dimension, start, length)
             target = planner.resolve_tensor(item).detach()
-            target.copy_(source)
+            copy.add(target, source)
+            copied.append((item, target))
+        copy.run()
+        for item, target in copied:
             planner.commit_tensor(item, target)
         done: Future[None] = Future()
         done.set_result(None)

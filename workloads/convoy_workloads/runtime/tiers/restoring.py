@@ -5,6 +5,8 @@ node, and the ranks read them.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from convoy_workloads.runtime.errors import PeerLost, StoreAway
@@ -69,11 +71,13 @@ class RestoreSession:
         """
         return bool(self._segments)
 
-    def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
+    def choose(
+        self, model: Any = None, optimizer: Any = None, prepare: Callable[[], None] | None = None
+    ) -> Record | None:
         """Choose the generation that all ranks resume from, and fetch every shard of it. Return None if the
         job starts at step 0.
 
-        `model` and `optimizer`: the objects that would replay a journal.
+        `model` and `optimizer`: the objects that would replay a journal. `prepare`: see `Checkpointer`.
 
         Raises PeerLost if the agents do not agree in time or a later incarnation has started. Raises
         StoreAway if the agents wait for the store.
@@ -84,7 +88,7 @@ class RestoreSession:
             declined = ""
             try:
                 answer = self._request({"type": "restore", **asked})
-                troubles = self._fetch(answer)
+                troubles = self._fetch_beside(answer, prepare)
             except Declined as error:
                 answer, troubles, declined = _NOTHING, [], str(error)
             if answer["message"] and self._rank == 0:
@@ -204,6 +208,15 @@ class RestoreSession:
         except SegmentError as error:
             return str(error)
         return journal.refusal(model, optimizer, self._segments)
+
+    def _fetch_beside(self, answer: Message, prepare: Callable[[], None] | None) -> list[list[str]]:
+        """Fetch every shard. Meanwhile call `prepare` in this thread, if there is anything to restore."""
+        if prepare is None or answer["generation"] is None:
+            return self._fetch(answer)
+        with ThreadPoolExecutor(1, "convoy-restore") as pool:
+            fetching = pool.submit(self._fetch, answer)
+            prepare()
+            return fetching.result()
 
     def _fetch(self, answer: Message) -> list[list[str]]:
         """Fetch every shard to this node and map it into this process. Return an empty list if all shards

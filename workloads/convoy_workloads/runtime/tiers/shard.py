@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,8 +73,12 @@ class Layout:
     @property
     def signature(self) -> str:
         """A digest of the layout. Layouts with equal digests hold the same boxes at the same positions."""
-        text = json.dumps([_row(part) for part in self.parts], separators=(",", ":"))
-        return hashlib.sha256(f"{self.data}:{text}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.data}:{self.text}".encode()).hexdigest()[:16]
+
+    @cached_property
+    def text(self) -> str:
+        """The parts as JSON, as the index contains them. Every save uses the same text."""
+        return _json([_row(part) for part in self.parts])
 
     def resembles(self, other: Layout) -> bool:
         """Return True if both layouts hold the same boxes in the same order, even at other positions."""
@@ -123,17 +128,17 @@ def lay_out(wanted: Sequence[tuple[str, Box, tuple[int, ...], torch.dtype]], ind
     return Layout(tuple(parts), data, _round(at, _PAGE))
 
 
-def index(parts: Iterable[Part], values: Mapping[str, str], facts: Mapping[str, Any]) -> bytes:
+def index(layout: Layout, values: Mapping[str, str], facts: Mapping[str, Any]) -> bytes:
     """Return the index of a shard as bytes."""
-    body = {"facts": dict(facts), "parts": [_row(part) for part in parts], "values": dict(values)}
-    return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+    text = f'{{"facts":{_json(dict(facts))},"parts":{layout.text},"values":{_json(dict(values))}}}'
+    return text.encode()
 
 
 def fits(layout: Layout, values: Mapping[str, str], facts: Mapping[str, Any]) -> bool:
     """Return True if the index of a shard with these values and facts fits into the space that `layout`
     reserves.
     """
-    return _HEADER + len(index(layout.parts, values, facts)) <= layout.data
+    return _HEADER + len(index(layout, values, facts)) <= layout.data
 
 
 def write(
@@ -148,16 +153,18 @@ def write(
     """
     import torch  # noqa: PLC0415
 
-    text = index(layout.parts, values, facts)
+    from convoy_workloads.runtime.tiers.memory_copy import MemoryCopy  # noqa: PLC0415
+
+    text = index(layout, values, facts)
     if _HEADER + len(text) > layout.data:
         raise TooLarge(f"an index of {len(text)} bytes does not fit")
     whole = torch.frombuffer(target, dtype=torch.uint8, count=layout.size)
+    copy = MemoryCopy()
     for part, tensor in zip(layout.parts, tensors):  # noqa: B905 - `strict` came with Python 3.10
         if part.length:
             room = whole[part.at : part.at + part.length].view(tensor.dtype).view(part.sizes)
-            room.copy_(tensor.detach(), non_blocking=True)
-    for device in {tensor.device for tensor in tensors if tensor.device.type == "cuda"}:
-        torch.cuda.current_stream(device).synchronize()
+            copy.add(room, tensor.detach())
+    copy.run()
     target[_HEADER : _HEADER + len(text)] = text
     # Zero all other bytes, so that equal states give equal bytes regardless of the buffer's previous content.
     target[_HEADER + len(text) : layout.data] = bytes(layout.data - _HEADER - len(text))
@@ -184,6 +191,10 @@ def read(source: memoryview) -> Shard:
     if any(part.at + part.length > len(source) for part in parts):
         raise ShardError("a tensor lies beyond the end of the shard")
     return Shard(parts, values, facts, source)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def _row(part: Part) -> list[Any]:
