@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from e2e.cluster.errors import ClusterError
 
@@ -58,11 +57,6 @@ def building(final: Path) -> Iterator[Path]:
         temporary.rename(final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def scratch() -> IO[bytes]:
-    """Return an unnamed temporary file on the cache's disk. The system's folder may be in memory."""
-    return tempfile.TemporaryFile(dir=cache_root())
 
 
 @contextmanager

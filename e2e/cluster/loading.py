@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
-from e2e.cluster import files
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.node import Node
 from e2e.cluster.oci import Image, Store
@@ -40,10 +40,11 @@ def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, dead
             return
 
         def send(present: set[str]) -> None:
-            with files.scratch() as archive:
-                sent.append(store.write_archive(lacking, archive, present))
-                archive.seek(0)
-                node.ctr(*_IMPORT, deadline=deadline, stdin=archive)
+            def write(archive: IO[bytes]) -> None:
+                store.write_archive(lacking, archive, present)
+
+            node.ctr(*_IMPORT, deadline=deadline, stdin=write)
+            sent.append(store.size(store.lacking(lacking, present)))
 
         present = blobs_in(node.store)
         try:

@@ -12,13 +12,13 @@ import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from e2e.cluster import files, machine
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.node_config import CONTAINERD_SOCKET, NodeConfig
 from e2e.cluster.processes import ProcessId, end, identify, release, spawn
-from e2e.cluster.run import run, tail, wait_for
+from e2e.cluster.run import Input, run, tail, wait_for
 from e2e.cluster.state import NodeRecord
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class Node:
 
     # ---- commands --------------------------------------------------------------------------------------
 
-    def run(self, argv: Sequence[str | Path], *, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
+    def run(self, argv: Sequence[str | Path], *, deadline: float = 60, stdin: Input | None = None) -> str:
         """Run a program as root in the node's namespaces. Return its standard output."""
         return run(
             ["nsenter", f"--target={self.pid}", "--mount", "--net", "--uts", "--ipc", "--pid", "--", *argv],
@@ -259,7 +259,7 @@ class Node:
             stdin=stdin,
         )
 
-    def ctr(self, *arguments: str, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
+    def ctr(self, *arguments: str, deadline: float = 60, stdin: Input | None = None) -> str:
         """Run containerd's client in containerd's namespace `k8s.io`. Return its output."""
         program = str(self.cluster.binaries / "ctr")
         argv = [program, f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments]

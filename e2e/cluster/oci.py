@@ -22,6 +22,8 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 REF_NAME = "org.opencontainers.image.ref.name"
 # Annotation that names an image; containerd gives the imported image this name.
 CONTAINERD_NAME = "io.containerd.image.name"
+_OWNER = "checkout-"
+"""Prefix of the files that contain the path of a checkout. The rest of a file's name is the scope."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Store:
         self.layout = self.folder / "layout"
         self.scope = hashlib.sha256(str(checkout).encode()).hexdigest()[:8]
         self.catalogue = self.folder / f"catalogue-{self.scope}.json"
+        self._checkout = checkout
 
     def lock(self) -> Any:
         """Return a context manager that keeps other processes from writing to the store."""
@@ -151,6 +154,7 @@ class Store:
         image = Image(full_name(reference), entry["digest"], entry["size"])
         entries = {known.name: known for known in self.images().values()} | {image.name: image}
         text = {name: {"digest": one.digest, "size": one.size} for name, one in sorted(entries.items())}
+        files.write(self.folder / f"{_OWNER}{self.scope}", str(self._checkout))
         files.write(self.catalogue, json.dumps(text, indent=1) + "\n")
         return image
 
@@ -180,15 +184,28 @@ class Store:
 
     def bytes_of(self, image: Image) -> int:
         """Return the total size of an image's blobs in bytes."""
-        return sum(self.blob(digest).stat().st_size for digest in self.blobs(image))
+        return self.size(self.blobs(image))
+
+    def size(self, digests: Iterable[str]) -> int:
+        """Return the total size of these blobs in bytes."""
+        return sum(self.blob(digest).stat().st_size for digest in digests)
+
+    def lacking(self, images: Iterable[Image], present: Collection[str]) -> list[str]:
+        """Return the digests of the blobs that a receiver of the images needs if it has the blobs `present`.
+
+        An import starts at a manifest, so the receiver needs all manifests, even those in `present`.
+        """
+        images = list(images)
+        manifests = {image.digest for image in images}
+        digests = dict.fromkeys(digest for image in images for digest in self.blobs(image))
+        return [digest for digest in digests if digest not in present or digest in manifests]
 
     def blob(self, digest: str) -> Path:
         """Return the path of a blob."""
         return self.layout / "blobs" / digest.replace(":", "/")
 
-    def write_archive(self, images: Iterable[Image], out: IO[bytes], present: Collection[str] = ()) -> int:
-        """Write an OCI archive of the images without the blobs in `present`. Return the number of blob
-        bytes written.
+    def write_archive(self, images: Iterable[Image], out: IO[bytes], present: Collection[str] = ()) -> None:
+        """Write an OCI archive of the images to a file that need not seek, without the blobs in `present`.
 
         The receiver already has the blobs in `present` and completes the images with them.
         """
@@ -202,31 +219,26 @@ class Store:
             }
             for image in images
         ]
-        digests = dict.fromkeys(digest for image in images for digest in self.blobs(image))
-        written = 0
         with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
             _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
             _add(tar, "index.json", json.dumps(_index(entries)).encode())
-            for digest in digests:
-                # The receiver starts an import at a manifest. So the archive contains all manifests, even
-                # those in `present`.
-                if digest in present and digest not in {image.digest for image in images}:
-                    continue
+            for digest in self.lacking(images, present):
                 path = self.blob(digest)
                 member = tarfile.TarInfo(f"blobs/{digest.replace(':', '/')}")
                 member.size = path.stat().st_size
                 member.mode = 0o444
-                written += member.size
                 with path.open("rb") as content:
                     tar.addfile(member, content)
-        return written
 
     def prune(self) -> int:
-        """Remove images without a name, and blobs that no image uses. Return the number of deleted blobs.
+        """Remove images without a name, images of deleted checkouts, and blobs that no image uses. Return the
+        number of deleted blobs.
 
         An image loses its name when another image gets the same name. The caller holds `lock`.
         """
-        named = [entry for entry in self._entries() if REF_NAME in entry.get("annotations", {})]
+        lost = self._deleted_checkouts()
+        names = ((entry, entry.get("annotations", {}).get(REF_NAME)) for entry in self._entries())
+        named = [entry for entry, name in names if name and name.partition("/")[0] not in lost]
         files.write(self.layout / "index.json", json.dumps(_index(named)))
         needed = set()
         for entry in named:
@@ -236,7 +248,15 @@ class Store:
             if f"sha256:{path.name}" not in needed:
                 path.unlink()
                 removed += 1
+        for scope in lost:
+            for path in (*self.folder.glob(f"*-{scope}.json"), self.folder / f"{_OWNER}{scope}"):
+                path.unlink(missing_ok=True)
         return removed
+
+    def _deleted_checkouts(self) -> set[str]:
+        """Return the scopes of checkouts whose folder does not exist."""
+        owners = self.folder.glob(f"{_OWNER}*")
+        return {one.name.removeprefix(_OWNER) for one in owners if not Path(one.read_text()).is_dir()}
 
     def _entries(self) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = json.loads((self.layout / "index.json").read_text())["manifests"]

@@ -6,10 +6,15 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
+from e2e.cluster import pipe
 from e2e.cluster.errors import ClusterError, CommandError
+
+Input = IO[bytes] | pipe.Writer
+"""A program's standard input: a file, or a function that writes to a pipe while the program runs."""
 
 
 def run(
@@ -17,38 +22,39 @@ def run(
     *,
     deadline: float = 30.0,
     text: str | None = None,
-    stdin: IO[bytes] | None = None,
+    stdin: Input | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> str:
     """Run `argv` for at most `deadline` seconds and return its standard output.
 
     Raises CommandError with the end of the program's output if the program fails, is missing or takes too
-    long.
+    long. If `stdin` is a function that fails, raises the function's error.
     """
     words = [os.fspath(word) for word in argv]
     program = " ".join(words[:3])
-    try:
-        done = subprocess.run(
-            words,
-            input=text.encode() if text is not None else None,
-            stdin=stdin if text is None else None,
-            capture_output=True,
-            timeout=deadline,
-            env={**os.environ, **env} if env else None,
-            cwd=cwd,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise CommandError(program, "is not installed; run `make host`", str(error)) from None
-    except subprocess.TimeoutExpired as error:
-        printed = (error.stderr or b"") + (error.stdout or b"")
-        raise CommandError(
-            program, f"took longer than {deadline:g} s", printed.decode(errors="replace")
-        ) from None
-    if done.returncode != 0:
-        printed = done.stdout + done.stderr
-        raise CommandError(program, f"exit code {done.returncode}", printed.decode(errors="replace"))
+    with pipe.written_by(stdin, deadline) if callable(stdin) else nullcontext(stdin) as source:
+        try:
+            done = subprocess.run(
+                words,
+                input=text.encode() if text is not None else None,
+                stdin=source if text is None else None,
+                capture_output=True,
+                timeout=deadline,
+                env={**os.environ, **env} if env else None,
+                cwd=cwd,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise CommandError(program, "is not installed; run `make host`", str(error)) from None
+        except subprocess.TimeoutExpired as error:
+            printed = (error.stderr or b"") + (error.stdout or b"")
+            raise CommandError(
+                program, f"took longer than {deadline:g} s", printed.decode(errors="replace")
+            ) from None
+        if done.returncode != 0:
+            printed = done.stdout + done.stderr
+            raise CommandError(program, f"exit code {done.returncode}", printed.decode(errors="replace"))
     return done.stdout.decode(errors="replace")
 
 

@@ -13,9 +13,11 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from e2e.cluster import files
 from e2e.cluster.errors import ClusterError
@@ -99,43 +101,74 @@ def ensure(
     `claim` records that the cluster uses the template, before another process can delete it. `in_use`
     returns the paths of the templates that must not be deleted.
     """
-    key = hashlib.sha256(json.dumps(sorted((one.name, one.digest) for one in images)).encode()).hexdigest()
-    root = files.cache_root() / "templates"
-    final = root / key[:16]
-    with files.locked(root / ".lock", deadline=1800, what="the image templates"):
+    root, final = _root(), _path(images)
+    with _lock():
         if not final.exists():
             report(f"unpacking {len(images)} images once for all nodes")
             with files.building(final) as temporary:
-                if older := _nearest(root, images):
+                if older := _nearest(images):
                     _copy(older, temporary, builder.identity, [_BLOBS, _LAYERS])
                 _import(builder, store, images, temporary)
                 contents = {image.name: image.digest for image in images}
                 files.write(temporary / "images.json", json.dumps(contents, indent=1))
         os.utime(final)
         claim(final)
-        _prune(root, in_use())
+        _prune(root, set(_templates(root)[-_KEEP:]) | set(map(Path, in_use())))
     return final
 
 
-def _prune(root: Path, in_use: set[str]) -> None:
-    """Delete old templates and the folders of killed builds. Keep the latest _KEEP templates and those in
-    use.
-    """
-    known = sorted(_templates(root), key=lambda path: path.stat().st_mtime)
-    stale = [path for path in known[:-_KEEP] if str(path) not in in_use]
+def lacking_bytes(store: Store, images: Collection[Image]) -> int:
+    """Return how many bytes of the images must be unpacked to get a template with exactly these images."""
+    with _lock():
+        found = _nearest(images)
+        if found == _path(images):
+            return 0
+        return store.size(store.lacking(images, blobs_in(found) if found else ()))
+
+
+def delete_unused(in_use: Callable[[], set[str]], spared_for: Collection[Image] = ()) -> None:
+    """Delete all templates that no cluster uses. Keep the nearest template to the images `spared_for`."""
+    with _lock():
+        spared = _nearest(spared_for)
+        _prune(_root(), {*map(Path, in_use()), *([spared] if spared else [])})
+
+
+def _root() -> Path:
+    return files.cache_root() / "templates"
+
+
+def _lock() -> AbstractContextManager[None]:
+    return files.locked(_root() / ".lock", deadline=1800, what="the image templates")
+
+
+def _path(images: Iterable[Image]) -> Path:
+    """Return the path of the template with exactly these images."""
+    content = json.dumps(sorted((one.name, one.digest) for one in images))
+    return _root() / hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _prune(root: Path, kept: Collection[Path]) -> None:
+    """Delete the folders of killed builds, and all templates except `kept`. The caller holds the lock."""
+    stale = [path for path in _templates(root) if path not in kept]
     for path in [*stale, *(left for left in root.glob(".*.*") if left.is_dir())]:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _templates(root: Path) -> list[Path]:
-    return [path.parent for path in root.glob("*/images.json") if not path.parent.name.startswith(".")]
+    """Return all templates. The last in the list was used last."""
+    found = [path.parent for path in root.glob("*/images.json") if not path.parent.name.startswith(".")]
+    return sorted(found, key=lambda path: path.stat().st_mtime)
 
 
-def _nearest(root: Path, images: Sequence[Image]) -> Path | None:
-    """Return the template that has the most of these images; None if no template has any."""
+def _nearest(images: Collection[Image]) -> Path | None:
+    """Return the template with exactly these images, or else the one that has the most images of these
+    names; None if no template has any.
+    """
+    if _path(images).exists():
+        return _path(images)
     wanted = {image.name for image in images}
     best: tuple[int, float, Path] | None = None
-    for path in _templates(root):
+    for path in _templates(_root()):
         names = set(json.loads((path / "images.json").read_text()))
         score = (len(names & wanted), path.stat().st_mtime, path)
         if names & wanted and (best is None or score > best):
@@ -185,10 +218,11 @@ def _fill(ctr: Path, work: Path, store: Store, images: Sequence[Image], present:
         return True
 
     wait_for(responds, deadline=60, what="containerd for the image template")
-    with files.scratch() as archive:
+
+    def write(archive: IO[bytes]) -> None:
         store.write_archive(images, archive, present)
-        archive.seek(0)
-        run([*command, "images", "import", "--local", "-"], deadline=900, stdin=archive)
+
+    run([*command, "images", "import", "--local", "-"], deadline=900, stdin=write)
     known = run([*command, "images", "list", "--quiet"]).split()
     unwanted = set(known) - {image.name for image in images}
     if unwanted:

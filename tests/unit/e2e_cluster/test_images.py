@@ -66,9 +66,18 @@ def test_an_archive_holds_only_what_the_receiver_lacks(tmp_path: Path) -> None:
     assert [name for name in partial if name.startswith("blobs/")] == [f"blobs/{manifest.replace(':', '/')}"]
 
 
+def stores(tmp_path: Path) -> list[Store]:
+    """Return one store for each of two checkouts, which exist."""
+    checkouts = [tmp_path / "one", tmp_path / "two"]
+    for path in checkouts:
+        path.mkdir()
+    made = [Store(tmp_path / "images", path) for path in checkouts]
+    made[0].create()
+    return made
+
+
 def test_checkouts_share_blobs_but_not_names(tmp_path: Path) -> None:
-    one, two = Store(tmp_path, Path("/one")), Store(tmp_path, Path("/two"))
-    one.create()
+    one, two = stores(tmp_path)
     shared = layer({"f": (b"same", 0o644)})
     first = one.add("convoy/a:dev", {"os": "linux", "author": "one"}, [shared])
     second = two.add("convoy/a:dev", {"os": "linux", "author": "two"}, [shared])
@@ -83,6 +92,18 @@ def test_checkouts_share_blobs_but_not_names(tmp_path: Path) -> None:
     assert one.images() == {newer.name: newer}
     with pytest.raises(ClusterError, match="has not been built"):
         one.get("convoy/b")
+
+
+def test_images_of_a_deleted_checkout_are_deleted(tmp_path: Path) -> None:
+    one, two = stores(tmp_path)
+    kept = one.add("convoy/a:dev", {"os": "linux", "author": "one"}, [layer({"f": (b"same", 0o644)})])
+    two.add("convoy/a:dev", {"os": "linux", "author": "two"}, [layer({"f": (b"same", 0o644)})])
+    (tmp_path / "two").rmdir()
+    assert one.prune() == 2
+    assert two.images() == {}
+    assert one.has("convoy/a:dev")
+    assert one.images() == {kept.name: kept}
+    assert one.prune() == 0
 
 
 def test_packed_layers_are_unpacked_and_checked(tmp_path: Path) -> None:
