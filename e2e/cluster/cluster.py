@@ -162,6 +162,8 @@ class Cluster:
             try:
                 creation.create(cluster, nodes, images, audit=audit)
             except ClusterError as error:
+                if not cluster.exists:
+                    raise
                 hint = f"The incomplete cluster is kept in {cluster.folder}; `down --name {name}` deletes it."
                 raise ClusterError(f"{error}\n{hint}") from error
         return cluster

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e2e.cluster import binaries, loading, pause, system, templates, versions
+from e2e.cluster import binaries, loading, pause, space, system, templates, versions
 from e2e.cluster.components import SERVING
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.network import machine_routes
@@ -16,7 +16,7 @@ from e2e.cluster.node import Node
 from e2e.cluster.node_config import PAUSE_IMAGE
 from e2e.cluster.oci import Image
 from e2e.cluster.run import run
-from e2e.cluster.state import NodeRecord, all_states, allocate
+from e2e.cluster.state import NodeRecord, allocate, templates_in_use
 
 if TYPE_CHECKING:
     from e2e.cluster.cluster import Cluster
@@ -30,6 +30,7 @@ def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, au
     programs = binaries.ensure(cluster.progress)
     pause.ensure(cluster.images)
     images = _images(cluster, references)
+    space.ensure(cluster.images, images, lambda: templates.lacking_bytes(cluster.images, images), report)
     options = {
         "kubernetes": versions.release().kubernetes,
         "binaries": str(programs),
@@ -101,7 +102,7 @@ def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Im
             cluster.images,
             images,
             claim=claim,
-            in_use=lambda: {path for state in all_states() for path in state.templates},
+            in_use=templates_in_use,
             report=cluster.progress.report,
         )
         for node in nodes:
@@ -114,7 +115,15 @@ def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Im
         )
         for node in nodes:
             run(["rm", "-rf", node.store], deadline=120)
+        _ensure_room_for_each(cluster, len(nodes), images)
     return nodes
+
+
+def _ensure_room_for_each(cluster: Cluster, nodes: int, images: Sequence[Image]) -> None:
+    """Raise ClusterError if the disk cannot hold the images once for each of `nodes` nodes."""
+    store = cluster.images
+    total = nodes * store.size(store.lacking(images, ()))
+    space.ensure(store, images, lambda: total, cluster.progress.report)
 
 
 def _finish(cluster: Cluster, nodes: Sequence[Node], images: Sequence[Image]) -> None:

@@ -12,6 +12,8 @@ from e2e.cluster.machine import Share
 
 PAUSE_IMAGE = "docker.io/convoy/pause:1"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+EVICTION_PERCENT = 1
+"""Percentage of the disk below which free space makes kubelets evict pods."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,10 @@ conf_dir = "/etc/cni/net.d"
             # All nodes and the machine's user share one disk, so the usual eviction thresholds are too high.
             "evictionHard": {
                 "memory.available": "100Mi",
-                "nodefs.available": "1%",
-                "nodefs.inodesFree": "1%",
-                "imagefs.available": "1%",
-                "imagefs.inodesFree": "1%",
+                "nodefs.available": f"{EVICTION_PERCENT}%",
+                "nodefs.inodesFree": f"{EVICTION_PERCENT}%",
+                "imagefs.available": f"{EVICTION_PERCENT}%",
+                "imagefs.inodesFree": f"{EVICTION_PERCENT}%",
             },
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,

@@ -116,6 +116,11 @@ def all_states() -> list[State]:
     return [state for state in found if state is not None]
 
 
+def templates_in_use() -> set[str]:
+    """Return the paths of all image templates that a cluster uses."""
+    return {path for state in all_states() for path in state.templates}
+
+
 def allocate(file: StateFile, name: str, routes: list[str], options: dict[str, Any]) -> State:
     """Reserve an address range for a new cluster and write its first state."""
     with files.locked(clusters_root() / ".allocation.lock", deadline=30, what="address allocation"):

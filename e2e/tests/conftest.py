@@ -7,12 +7,15 @@ cluster after the run, so that the next run starts within seconds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from e2e.cluster import space
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.drive.experiments import Experiments
 from e2e.drive.jobs import Jobs, restricted_namespace
@@ -75,11 +78,34 @@ def cluster(creates_cluster: bool) -> Iterator[Cluster]:
     """Yield a cluster with this checkout's images, operator and agents."""
     # CONVOY_E2E_SKIP_BUILD keeps images that a developer has loaded in another way.
     build = not os.environ.get("CONVOY_E2E_SKIP_BUILD")
-    try:
-        yield bring_up(NAME, NODES, Progress(), build=build, audit=True)
-    finally:
+
+    def delete() -> None:
         if not os.environ.get("CONVOY_E2E_KEEP"):
             Cluster(NAME).down()
+
+    try:
+        made = bring_up(NAME, NODES, Progress(), build=build, audit=True)
+    except (ClusterError, OSError) as error:
+        end_run(error, delete)
+    except BaseException:
+        delete()
+        raise
+    try:
+        yield made
+    finally:
+        delete()
+
+
+def end_run(error: ClusterError | OSError, delete: Callable[[], None]) -> NoReturn:
+    """End the run with one message, because no test can pass without the cluster. pytest would otherwise
+    show the same traceback for every test.
+    """
+    message = f"the cluster did not start: {space.explain(error)}"
+    try:
+        delete()
+    except (ClusterError, OSError) as another:
+        message += f"\nThe incomplete cluster could not be deleted: {another}"
+    pytest.exit(message, returncode=1)
 
 
 @pytest.fixture(scope="session")
