@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from e2e.cluster import files, versions
@@ -15,10 +15,16 @@ from e2e.cluster.downloads import fetch_checked, reachable, unpack_programs
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.cluster.run import run, stream
+from e2e.cluster.state import all_states
 from e2e.cluster.versions import Tool
 
 MODULE = Path(__file__).with_name("binaries")
 GO_NEEDED = (1, 26)
+_SET, _KUBE = "cluster-", "kubernetes-"
+_KEEP_SETS = 2 * len(versions.RELEASES)
+"""Sets of programs to keep besides those of existing clusters: every Kubernetes version for two checkouts."""
+_KEEP_TOOLS = 8
+"""Folders to keep of programs that are not part of a cluster."""
 
 
 def architecture() -> str:
@@ -38,7 +44,7 @@ def kube_key() -> str:
     digest = hashlib.sha256()
     for name in (f"{release.module}.mod", f"{release.module}.sum", "main.go"):
         digest.update(name.encode() + b"\0" + (MODULE / name).read_bytes())
-    return f"kubernetes-{release.kubernetes}-{digest.hexdigest()[:10]}"
+    return f"{_KUBE}{release.kubernetes}-{digest.hexdigest()[:10]}"
 
 
 def folder() -> Path:
@@ -46,13 +52,14 @@ def folder() -> Path:
     digest = hashlib.sha256(kube_key().encode())
     for name in versions.BASE_TOOLS:
         digest.update(versions.TOOLS[name].version.encode())
-    return _root() / f"cluster-{digest.hexdigest()[:10]}"
+    return _root() / f"{_SET}{digest.hexdigest()[:10]}"
 
 
 def ensure(progress: Progress) -> Path:
     """Download or build the cluster's programs if they are missing. Return their folder."""
     final = folder()
     if (final / "complete").exists():
+        os.utime(final)
         return final
     with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
         if (final / "complete").exists():
@@ -63,6 +70,7 @@ def ensure(progress: Progress) -> Path:
                 for program in part.iterdir():
                     (temporary / program.name).symlink_to(program)
             (temporary / "complete").touch()
+        _prune_unused()
     progress.report(f"programs are in {final}")
     return final
 
@@ -78,7 +86,38 @@ def tool(name: str, progress: Progress) -> Path:
     if not program.exists():
         with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
             _tool(name, progress)
+    os.utime(program.parent)
     return program
+
+
+def _prune_unused() -> None:
+    try:
+        in_use = {Path(state.options["binaries"]) for state in all_states()}
+    except ClusterError:
+        # It is unknown which programs the clusters of another version of this code use, so keep all.
+        return
+    prune(_root(), in_use)
+
+
+def prune(root: Path, in_use: Collection[Path]) -> None:
+    """Delete programs that were not used for long. Keep those in the folders `in_use`.
+
+    The caller holds the lock of the programs.
+    """
+    folders = [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    sets = _by_age(path for path in folders if path.name.startswith(_SET))
+    kept = {*sets[-_KEEP_SETS:], *in_use}
+    linked = {link.readlink().parent for one in kept for link in one.glob("*") if link.is_symlink()}
+    of_sets = (_KUBE, *(f"{name}-" for name in versions.BASE_TOOLS))
+    parts = [path for path in folders if path.name.startswith(of_sets)]
+    tools = _by_age(path for path in folders if path not in sets and path not in parts)
+    stale = [*(path for path in sets if path not in kept), *(path for path in parts if path not in linked)]
+    for path in [*stale, *tools[:-_KEEP_TOOLS]]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _by_age(folders: Iterable[Path]) -> list[Path]:
+    return sorted(folders, key=lambda path: path.stat().st_mtime)
 
 
 def _root() -> Path:
