@@ -21,8 +21,8 @@ from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer
+from convoy_agents.tiercheck.pod_restore import PodRestore
 from convoy_agents.tiercheck.remote import Remotes
-from convoy_agents.tiercheck.restoring import PodRestore
 from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.tiercheck.uploading import Uploads, unfinished_upload

@@ -77,6 +77,8 @@ class Restore:
     """Pairs (node, shard id) of shards that a rank of the job could not read in earlier attempts."""
     bases: bool = False
     """True if the ranks can restore only full saves, not journal segments."""
+    whole: bool = False
+    """True if the rank will ask for all shards, so that the agent can fetch them at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _restore(frame: Mapping[str, Any]) -> Restore:
         if not isinstance(entry, list) or [type(part) for part in entry] != [str, str]:
             raise MessageError("broken: each entry must be [node, id]")
         pairs.append((entry[0][:253], entry[1][:64]))
-    return Restore(whole(frame, "attempt", 1000), tuple(pairs), flag(frame, "bases"))
+    return Restore(whole(frame, "attempt", 1000), tuple(pairs), flag(frame, "bases"), flag(frame, "whole"))
 
 
 def _generation(frame: Mapping[str, Any], name: str) -> tuple[int, int] | None:

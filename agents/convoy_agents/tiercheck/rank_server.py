@@ -23,6 +23,7 @@ from convoy_agents.tiercheck.job_share import BudgetExceeded
 from convoy_agents.tiercheck.memory import ShareExhausted
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.memory_use import MemoryUse
+from convoy_agents.tiercheck.pod_restore import PodRestore
 from convoy_agents.tiercheck.rank_connection import RankConnection, handle_frames
 from convoy_agents.tiercheck.rank_requests import (
     Abandon,
@@ -37,7 +38,7 @@ from convoy_agents.tiercheck.rank_requests import (
     parse,
 )
 from convoy_agents.tiercheck.rank_status import status_of
-from convoy_agents.tiercheck.restoring import PodRestore, Restores
+from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.shard_sealer import WrittenBuffer
 from convoy_agents.tiercheck.shard_store import ShardStore
@@ -114,7 +115,8 @@ class RankServer:
     def drop_pod(self, uid: str) -> None:
         """Drop the unfinished restore of a pod that left the node."""
         self._use.drop_pod(uid)
-        self._pod_restores.pop(uid, None)
+        if (left := self._pod_restores.pop(uid, None)) is not None:
+            left.cancel()
         for key in [key for key in self._pod_locks if key[0] == uid]:
             del self._pod_locks[key]
 
@@ -237,6 +239,8 @@ class RankServer:
     async def _restore(self, plan: Assignment, connection: RankConnection, request: Restore) -> None:
         self._use.record(plan, connection.rank, 0, self._open(plan).limit(plan.memory_limit))
         pod_restore = await with_wait_frames(connection, self._pod_restore(plan, request))
+        if request.whole:
+            self._restores.start_fetches(pod_restore)
         if pod_restore.reply.outcome == pod_restore.reply.LOST:
             self._troubles.checkpoints_lost(plan, pod_restore.reply.message or "no generation is complete")
         found: Record | None = None
@@ -267,7 +271,11 @@ class RankServer:
                 # The pod may have left the node during the await, so that `drop_pod` has already run. Add no
                 # entry then, because nothing would remove it.
                 if any(one.uid == uid for one in self._pods()):
+                    if (before := self._pod_restores.get(uid)) is not None:
+                        before.cancel()
                     self._pod_restores[uid] = known
+                else:
+                    known.cancel()
             return known
 
     async def _start_pod_restore(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
@@ -26,59 +25,24 @@ from convoy_agents.tiercheck.peer_transfer import (
     Unreachable,
     marks_from_wire,
 )
+from convoy_agents.tiercheck.pod_restore import PodRestore, Unreadable
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import records, restore
-from convoy_controllers.checkpoint.generation import Generation
 
 FETCH_SECONDS = 20.0
 """Seconds for which requests to a node or store that does not answer are retried. After this time the shard
 is fetched from the next node that has it.
 """
+PARALLEL = 4
+"""Maximum number of shards of one pod's restore that are fetched and checked at the same time."""
 DECISION_SECONDS = 150.0
 """Seconds that a slot waits until slot 0's agent has decided which generation is restored."""
 
 log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class PodRestore:
-    """The restore of one pod."""
-
-    plan: Assignment
-    attempt: int
-    reply: hub_pb2.ResumeReply
-    left: set[int]
-    """Ranks of the pod that have not read all their shards yet."""
-    fetched: set[str] = field(default_factory=set)
-    """Ids of shards that were fetched to this node for the restore."""
-    started: float = field(default_factory=time.monotonic)
-    """Time of the pod's first restore request, in monotonic seconds."""
-
-    @property
-    def chosen(self) -> Generation | None:
-        """The generation to restore; None if the pod starts without a checkpoint."""
-        if self.reply.outcome != hub_pb2.ResumeReply.FOUND:
-            return None
-        return Generation(self.reply.chosen.incarnation, self.reply.chosen.step)
-
-    @property
-    def shards(self) -> list[str]:
-        """The names of the generation's shards, ordered by rank."""
-        return [chain.shard for chain in self.reply.chains]
-
-    def chain(self, shard: str) -> list[tuple[str, list[NodeAddress]]]:
-        """Return the ids of a shard and of all shards that it extends, in the order of their generations.
-        Each id comes with the nodes that have the shard.
-        """
-        places = [NodeAddress(one.node, one.peer_address) for one in self.reply.holders]
-        for chain in self.reply.chains:
-            if chain.shard == shard:
-                return [(link.id, [places[index] for index in link.holders]) for link in chain.links]
-        return []
 
 
 class ShardSources(NamedTuple):
@@ -127,6 +91,22 @@ class Restores:
             raise RestoreFailed("a later incarnation of this job has started on this node")
         return PodRestore(plan, attempt, reply, set(plan.ranks))
 
+    def start_fetches(self, pod_restore: PodRestore) -> None:
+        """Start to fetch and check all shards, before the ranks ask for them one after another. Later calls
+        for the same restore do nothing.
+        """
+        shards, running = pod_restore.shards, asyncio.Semaphore(PARALLEL)
+        # Each pod starts at another shard, so that not all pods read from one node at the same time.
+        first = pod_restore.plan.slot % max(1, len(shards))
+        for shard in [*shards[first:], *shards[:first]]:
+            for key, places in pod_restore.chain(shard):
+
+                async def fetch(key: str = key, places: Sequence[NodeAddress] = places) -> Unreadable:
+                    async with running:
+                        return await self._fetch(pod_restore, key, places)
+
+                pod_restore.start(key, fetch)
+
     async def _request_decision(
         self, plan: Assignment, attempt: int, broken: Broken, bases: bool
     ) -> hub_pb2.ResumeReply:
@@ -166,21 +146,24 @@ class Restores:
             await asyncio.sleep(pause.next())
         raise RestoreFailed(why, store=store)
 
-    async def fetch(
-        self, pod_restore: PodRestore, key: str, places: Sequence[NodeAddress]
-    ) -> list[tuple[str, str]]:
+    async def fetch(self, pod_restore: PodRestore, key: str, places: Sequence[NodeAddress]) -> Unreadable:
         """Fetch a shard to this node and check every byte. Return a pair (node, shard id) for each of
         `places` from which the shard could not be read undamaged. If all of `places` are returned, this
         node does not have the shard.
-        """
-        plan = pod_restore.plan
-        job_memory = self._memory_manager.open(plan.job_uid)
-        async with self._fetching.hold((plan.job_uid, key)):
-            return await self._fetch(pod_restore, job_memory, key, places)
 
-    async def _fetch(
+        A restore fetches and checks each shard once, for all ranks of the pod.
+        """
+        pod_restore.start(key, lambda: self._fetch(pod_restore, key, places))
+        return await pod_restore.result(key)
+
+    async def _fetch(self, pod_restore: PodRestore, key: str, places: Sequence[NodeAddress]) -> Unreadable:
+        job_uid = pod_restore.plan.job_uid
+        async with self._fetching.hold((job_uid, key)):
+            return await self._fetch_in_turn(pod_restore, self._memory_manager.open(job_uid), key, places)
+
+    async def _fetch_in_turn(
         self, pod_restore: PodRestore, job_memory: JobMemory, key: str, places: Sequence[NodeAddress]
-    ) -> list[tuple[str, str]]:
+    ) -> Unreadable:
         plan = pod_restore.plan
         job_memory.uses.pin([key])
         if await job_memory.verified_path(key) is not None:

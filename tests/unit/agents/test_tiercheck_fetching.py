@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,8 @@ from convoy_agents.tiercheck import restoring
 from convoy_agents.tiercheck.deciding import RestoreFailed
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.peer_transfer import Denied, Unreachable
-from convoy_agents.tiercheck.restoring import PodRestore, Restores, ShardSources
+from convoy_agents.tiercheck.pod_restore import PodRestore
+from convoy_agents.tiercheck.restoring import Restores, ShardSources
 from convoy_agents.tiercheck.shard_uses import ShardUses
 
 PLAN: Any = SimpleNamespace(job="job", job_uid="uid", slot=0, memory_limit=0, ranks=())
@@ -99,3 +101,52 @@ async def test_a_denial_is_the_error_if_no_other_source_is_left() -> None:
     peers = Peers(a=[Denied("no slot")], b=[Damaged("bits")])
     with pytest.raises(RestoreFailed, match="no slot"):
         await fetched(peers)
+
+
+class TestPodRestore:
+    """The fetches of one pod's restore, which its ranks share."""
+
+    def restore(self) -> PodRestore:
+        nobody: Any = None
+        return PodRestore(PLAN, 0, nobody, set())
+
+    async def test_ranks_share_one_fetch_of_a_shard(self) -> None:
+        calls, go = [], asyncio.Event()
+
+        async def fetch() -> list[tuple[str, str]]:
+            calls.append(1)
+            await go.wait()
+            return [("a", "key")]
+
+        own = self.restore()
+        own.start("key", fetch)
+        own.start("key", fetch)
+        waiting = [asyncio.create_task(own.result("key")) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()  # A rank that disconnects ends only its own wait.
+        go.set()
+        assert await asyncio.gather(*waiting[1:]) == [[("a", "key")]] * 2
+        assert waiting[0].cancelled() and calls == [1]
+
+    async def test_every_rank_gets_the_error_of_the_fetch(self) -> None:
+        async def fetch() -> list[tuple[str, str]]:
+            raise RestoreFailed("no memory", memory=True)
+
+        own = self.restore()
+        own.start("key", fetch)
+        for _ in range(2):
+            with pytest.raises(RestoreFailed, match="no memory"):
+                await own.result("key")
+
+    async def test_a_restore_that_ends_ends_its_fetches(self) -> None:
+        async def fetch() -> list[tuple[str, str]]:
+            await asyncio.Event().wait()
+            return []
+
+        own = self.restore()
+        own.start("key", fetch)
+        waiting = asyncio.create_task(own.result("key"))
+        await asyncio.sleep(0)
+        own.cancel()
+        with pytest.raises(RestoreFailed, match="ended"):
+            await waiting

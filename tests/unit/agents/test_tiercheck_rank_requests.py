@@ -37,6 +37,7 @@ SEAL = {"type": "seal", "buffer": "0-1", "step": 7, "length": 4096, "world": 2, 
         ({**SEAL, "extends": [3, 6]}, Seal("0-1", 7, 4096, 2, "2.13", "p", extends=(3, 6))),
         ({**SEAL, "extends": None}, Seal("0-1", 7, 4096, 2, "2.13", "p")),
         ({"type": "restore", "attempt": 2, "bases": True}, Restore(2, (), bases=True)),
+        ({"type": "restore", "attempt": 0, "whole": True}, Restore(0, (), whole=True)),
         ({"type": "restore", "attempt": 1, "broken": [["n", "id"]]}, Restore(1, (("n", "id"),))),
         ({"type": "restore", "attempt": 0}, Restore(0, ())),
         ({"type": "shard", "shard": "3"}, FetchShard("3")),
@@ -66,6 +67,7 @@ def test_rank_requests_are_parsed(frame: dict[str, Any], wanted: RankRequest) ->
         ({**SEAL, "extends": [1, "6"]}, "step"),
         ({"type": "abandon", "step": -1}, "step"),
         ({"type": "restore", "attempt": 0, "bases": 1}, "bases"),
+        ({"type": "restore", "attempt": 0, "whole": "all"}, "whole"),
         ({"type": "restore", "attempt": 0, "broken": "all"}, "broken"),
         ({"type": "restore", "attempt": 0, "broken": [["n"]]}, "broken"),
         ({"type": "restore", "attempt": 0, "broken": [["n", 1]]}, "broken"),
@@ -84,7 +86,7 @@ json = st.recursive(
 )
 kinds = st.sampled_from(["reserve", "poll", "seal", "inexact", "restore", "shard", "restored", "other"])
 names = st.sampled_from(
-    [*SEAL, "extends", "segments", "bases", "size", "known", "attempt", "broken", "shard"]
+    [*SEAL, "extends", "segments", "bases", "whole", "size", "known", "attempt", "broken", "shard"]
 )
 
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+from convoy_agents.tiercheck.pod_restore import PodRestore
 from convoy_agents.tiercheck.rank_server import RankServer
-from convoy_agents.tiercheck.restoring import PodRestore
 from convoy_agents.wire import hub_pb2
 
 ANYTHING: Any = SimpleNamespace(

@@ -83,7 +83,12 @@ class RestoreSession:
         StoreAway if the agents wait for the store.
         """
         while self._attempt < ATTEMPTS:
-            asked = {"attempt": self._attempt, "broken": self._broken, "bases": self._full_saves_only}
+            asked = {
+                "attempt": self._attempt,
+                "broken": self._broken,
+                "bases": self._full_saves_only,
+                "whole": True,
+            }
             self._attempt += 1
             declined = ""
             try:
