@@ -17,7 +17,7 @@ from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.link import connect
-from convoy_workloads.runtime.loading import load
+from convoy_workloads.runtime.loading import restore_newest
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.metrics import number
 from convoy_workloads.runtime.process_exit import exit_process
@@ -136,11 +136,8 @@ class Job(Generic[P]):
         if self._checkpoints is None:
             return self.restored
         began = time.monotonic()
-        record = self._checkpoints.choose(model, optimizer, self._state.allocate_optimizer_state)
-        if record is None:
-            self._state.release_optimizer_state()
-        else:
-            record = load(self._checkpoints, self._state, record, model, optimizer)
+        record = restore_newest(self._checkpoints, self._state, model, optimizer)
+        if record is not None:
             self._meter.restore_seconds = time.monotonic() - began
             self._log_restored(record, began, warm is not None)
         self._checkpoints.ready(model, optimizer)

@@ -1,4 +1,4 @@
-"""Loads a checkpoint into the training state."""
+"""Restores the newest checkpoint into the training state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.state import TrainingState
 
 
-def load(
+def restore_newest(
+    checkpoints: Checkpointer, training: TrainingState, model: Any, optimizer: Any
+) -> Record | None:
+    """Load the newest readable checkpoint. Return its record; None if the job starts at step 0."""
+    record = checkpoints.choose(model, optimizer, training.allocate_optimizer_state)
+    if record is None:
+        training.release_optimizer_state()
+        return None
+    return _load(checkpoints, training, record, model, optimizer)
+
+
+def _load(
     checkpoints: Checkpointer, training: TrainingState, record: Record, model: Any, optimizer: Any
 ) -> Record:
     """Load the chosen checkpoint, or its full save if the replay is inexact. Return the loaded record."""
