@@ -14,9 +14,12 @@ import copy
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convoy_workloads.runtime.exactness import rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from convoy_workloads.runtime.state_dicts import StateDicts
 
 SMALL_BYTES = 64 * 1024
 """Maximum size, in bytes, of a tensor of which each rank always saves its own version. Larger tensors are
@@ -82,6 +85,7 @@ class TrainingState:
         self._model = model
         self._optimizer = optimizer
         self._extra = dict(extra or {})
+        self._dicts: StateDicts | None = None
         self._allocated = False
         """True if the optimizer's state was allocated for a restore."""
         self._differ: set[str] | None = None
@@ -175,16 +179,13 @@ class TrainingState:
         return not _is_large(value) or path in (self._differ or ())
 
     def _shared(self) -> dict[str, Any]:
-        from torch.distributed.checkpoint import state_dict  # noqa: PLC0415
+        from convoy_workloads.runtime.state_dicts import StateDicts  # noqa: PLC0415
 
         if self._model is None:
             raise RuntimeError("job.restore(model=...) comes before the first checkpoint")
-        if self._optimizer is None:
-            state: dict[str, Any] = {"model": state_dict.get_model_state_dict(self._model)}
-        else:
-            # One call for both, because torch examines the whole model in each call.
-            model, optimizer = state_dict.get_state_dict(self._model, self._optimizer)
-            state = {"model": model, "optimizer": optimizer}
+        if self._dicts is None:
+            self._dicts = StateDicts(self._model, self._optimizer)
+        state = self._dicts.collect()
         if self._extra:
             state["extra"] = {name: value.state_dict() for name, value in self._extra.items()}
         return state

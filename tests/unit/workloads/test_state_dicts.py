@@ -1,0 +1,166 @@
+"""Tests that remembered names give the state that torch's own functions give, whatever the program changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.checkpoint import state_dict as dcp
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+
+from convoy_workloads.runtime import state_dicts
+from convoy_workloads.runtime.state_dicts import StateDicts
+
+
+class Tied(nn.Module):
+    """A model with a tied parameter, a buffer, a buffer that is not saved, and extra state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("scratch", torch.ones(2), persistent=False)
+        self.calls = 0
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.second(self.norm(self.first(data)))  # type: ignore[no-any-return]
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    net(torch.randn(4, 3)).square().sum().backward()
+    optimizer.step()
+
+
+def made(compiled: bool = False) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    net: Any = Tied()
+    if compiled:
+        net.first = torch.compile(net.first, backend="eager")
+        net = torch.compile(net, backend="eager")
+    bias = [one for name, one in net.named_parameters() if name.endswith("bias")]
+    other = [one for name, one in net.named_parameters() if not name.endswith("bias")]
+    optimizer = torch.optim.AdamW([{"params": bias, "weight_decay": 0.0}, {"params": other}])
+    step(net, optimizer)
+    return net, optimizer
+
+
+def assert_as_torch(found: dict[str, Any], net: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    """Compare names, order, values and the identity of the tensors' memory with torch's result."""
+    wanted: dict[str, Any] = {"model": dcp.get_model_state_dict(net)}
+    if optimizer is not None:
+        wanted["optimizer"] = dcp.get_optimizer_state_dict(net, optimizer)
+    one, _ = flatten_state_dict(found)
+    other, _ = flatten_state_dict(wanted)
+    assert list(one) == list(other)
+    for name, value in other.items():
+        if isinstance(value, torch.Tensor):
+            assert one[name].data_ptr() == value.data_ptr() and one[name].shape == value.shape, name
+        else:
+            assert one[name] == value, name
+
+
+@pytest.fixture
+def by_torch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an entry for each collection by torch."""
+    calls: list[int] = []
+    real = StateDicts._by_torch
+
+    def counted(own: StateDicts) -> dict[str, Any]:
+        calls.append(1)
+        return real(own)
+
+    monkeypatch.setattr(state_dicts.StateDicts, "_by_torch", counted)
+    return calls
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_torch_collects_only_the_first_state(compiled: bool, by_torch: list[int]) -> None:
+    net, optimizer = made(compiled)
+    own = StateDicts(net, optimizer)
+    for _ in range(3):
+        assert_as_torch(own.collect(), net, optimizer)
+        step(net, optimizer)
+    assert by_torch == [1]
+
+
+def test_a_model_without_an_optimizer(by_torch: list[int]) -> None:
+    net, _ = made()
+    own = StateDicts(net)
+    for _ in range(2):
+        assert_as_torch(own.collect(), net, None)
+    assert by_torch == [1]
+
+
+def replace_parameter(net: Any, optimizer: Any) -> None:
+    del optimizer.state[net.first.bias]
+    net.first.bias = nn.Parameter(torch.ones(3))
+    optimizer.param_groups[0]["params"][0] = net.first.bias
+    step(net, optimizer)
+
+
+def swap_parameters(net: Any, optimizer: Any) -> None:
+    net.first.bias, net.second.bias = net.second.bias, net.first.bias
+
+
+def add_a_layer(net: Any, optimizer: Any) -> None:
+    net.third = nn.Linear(3, 1)
+    optimizer.add_param_group({"params": list(net.third.parameters())})
+    step(nn.Sequential(net, net.third), optimizer)
+
+
+def move_between_groups(net: Any, optimizer: Any) -> None:
+    optimizer.param_groups[1]["params"].append(optimizer.param_groups[0]["params"].pop())
+
+
+def drop_a_buffer(net: Any, optimizer: Any) -> None:
+    net.norm.register_buffer("running_mean", None)
+
+
+CHANGES = [replace_parameter, swap_parameters, add_a_layer, move_between_groups, drop_a_buffer]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_program_is_collected_again(
+    change: Callable[[Any, Any], None], by_torch: list[int]
+) -> None:
+    net, optimizer = made()
+    own = StateDicts(net, optimizer)
+    own.collect()
+    change(net, optimizer)
+    assert_as_torch(own.collect(), net, optimizer)
+    assert_as_torch(own.collect(), net, optimizer)
+    assert by_torch == [1, 1]
+
+
+def test_new_tensors_of_the_same_names_are_collected() -> None:
+    """A program may replace a buffer, or the optimizer's state, by another tensor of the same name."""
+    net, optimizer = made()
+    own = StateDicts(net, optimizer)
+    own.collect()
+    net.norm.running_mean = torch.full((3,), 5.0)  # type: ignore[union-attr]
+    optimizer.load_state_dict(optimizer.state_dict())
+    for state in optimizer.state.values():
+        state["exp_avg"] = state["exp_avg"].clone()
+    optimizer.param_groups[0]["lr"] = 0.5
+    assert_as_torch(own.collect(), net, optimizer)
+
+
+def test_a_model_that_computes_its_state_is_always_collected_by_torch(by_torch: list[int]) -> None:
+    net, optimizer = made()
+    net._register_state_dict_hook(lambda _, state, *__: state.update(scaled=torch.ones(1)))
+    own = StateDicts(net, optimizer)
+    for _ in range(2):
+        own.collect()
+    assert by_torch == [1, 1]
