@@ -21,7 +21,7 @@ from convoy_agents.pods.assignment import Member, NodeAddress
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
-from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc, shard_pieces
 from convoy_agents.wire.call_limits import CallLimits
 from convoy_agents.wire.callers import agent_of
 from convoy_agents.wire.certificate_provider import CertificateProvider
@@ -191,7 +191,7 @@ class PeerServer:
             options=SERVER_OPTIONS, interceptors=[limits], maximum_concurrent_rpcs=MAX_CALLS
         )
         hub_pb2_grpc.add_PeerServicer_to_server(self._services.peer, self._server)
-        hub_pb2_grpc.add_ShardsServicer_to_server(self._services.shards, self._server)
+        shard_pieces.serve(self._services.shards, self._server)
         hub_pb2_grpc.add_PairsServicer_to_server(self._services.pairs, self._server)
         try:
             port: int = self._server.add_secure_port(
@@ -248,7 +248,7 @@ class PeerClient:
         """
         async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
-        return hub_pb2_grpc.ShardsStub(self._channel(address, identity))
+        return shard_pieces.stub(self._channel(address, identity))
 
     async def pairs(self, address: hub_pb2.NodeAddress) -> hub_pb2_grpc.PairsStub:
         """Return a client of the Pairs service at `address`. Raises TimeoutError if this agent has no

@@ -103,7 +103,8 @@ class IncomingShards:
         return self._folder / f".{key}"
 
     def _start(self, manifest: Manifest, local: Callable[[], ReadLocal]) -> IncomingShard:
-        memory.allocate(self._partial(manifest.id), manifest.size)
+        # The writes of the chunks touch the pages, while the next chunks arrive.
+        memory.allocate(self._partial(manifest.id), manifest.size, touch=False)
         offsets, at = [], 0
         for chunk in manifest.chunks:
             offsets.append(at)

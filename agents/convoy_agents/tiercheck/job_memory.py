@@ -206,16 +206,17 @@ class JobMemory(StoreAccess):
         """Return the bytes of a chunk. Raises Damaged if the chunk is missing or damaged."""
         return await self.use_quietly(lambda store: store.read(key, index))
 
-    async def put(self, key: str, index: int, data: bytes) -> int:
+    async def put(self, key: str, index: int, data: digest.Buffer) -> int:
         """Write a chunk, encoded or plain, of a shard in transfer. Return the chunk's decoded length in
         bytes.
 
         Raises Damaged if the bytes do not match the manifest.
         """
         length = (await self.inspect(lambda store: store.incoming.chunk(key, index))).length
-        loop = asyncio.get_running_loop()
-        whole = await loop.run_in_executor(self._pool, planes.unpack, data, length)
-        await self.use_quietly(lambda store: store.incoming.put(key, index, whole))
+        if len(data) != length:
+            loop = asyncio.get_running_loop()
+            data = await loop.run_in_executor(self._pool, planes.unpack, data, length)
+        await self.use_quietly(lambda store: store.incoming.put(key, index, data))
         return length
 
     async def verified_path(self, key: str) -> Path | None:

@@ -72,8 +72,10 @@ def used_bytes(folder: Path) -> int:
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
-def allocate(path: Path, size: int) -> None:
+def allocate(path: Path, size: int, *, touch: bool = True) -> None:
     """Extend a file to at least `size` bytes and allocate all its pages. Create the file if necessary.
+    `touch`: False to leave out the touch of the pages, if the caller writes them all before a rank uses
+    them.
 
     Raises ShareExhausted, and changes nothing, if the free part of the tmpfs is too small. A file never
     shrinks, since its content may be needed.
@@ -87,7 +89,8 @@ def allocate(path: Path, size: int) -> None:
         with path.open("a+b") as file:
             os.posix_fallocate(file.fileno(), 0, size)
             os.ftruncate(file.fileno(), size)
-            populate(file.fileno(), size)
+            if touch:
+                populate(file.fileno(), size)
     except OSError as error:
         if there:
             os.truncate(path, there)

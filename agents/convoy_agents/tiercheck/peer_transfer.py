@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import grpc
@@ -17,6 +18,8 @@ from convoy_agents import metrics
 from convoy_agents.channels import ChannelClosed, detect_close
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Assignment, NodeAddress
+from convoy_agents.tiercheck import digest
+from convoy_agents.tiercheck.chunk_pipeline import read_ahead, write_behind
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.job_share import BudgetExceeded
@@ -25,6 +28,7 @@ from convoy_agents.tiercheck.memory import ShareExhausted
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.stores.upload import Rate
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_agents.wire.shard_pieces import ShardPiece
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Inventory, MalformedError, Manifest
@@ -182,28 +186,30 @@ class PeerTransfer:
         offer: hub_pb2.OfferReply,
         link: Link,
         failed: list[Exception],
-    ) -> AsyncIterator[hub_pb2.Piece]:
+    ) -> AsyncIterator[ShardPiece]:
         """Yield the chunks that the other node wants. An error is appended to `failed` and ends the stream.
 
         gRPC would report a raised error to the caller as a cancellation.
         """
         packs = hub_pb2.Piece.PLANES in offer.encodings
         slot_token = plan.slot_token
+
+        async def read(index: int) -> tuple[int, int, digest.Buffer]:
+            data = await job_memory.read(key, index)
+            return index, len(data), await link.pack_async(data) if packs else data
+
         try:
-            for index in offer.chunks:
-                data = await job_memory.read(key, index)
-                body = await link.pack_async(data) if packs else data
-                started = time.monotonic()
-                if (delay := self._rate.delay(len(body))) > 0:
-                    await asyncio.sleep(delay)
-                metrics.COPIED_BYTES.labels("sent").inc(len(data))
-                yield hub_pb2.Piece(
-                    job_uid=job_memory.job_uid, id=key, index=index, data=body, slot_token=slot_token
-                )
-                slot_token = ""
-                # The generator continues after the `yield` when the stream has space for the next chunk. So
-                # the measured time includes the sending.
-                link.record_sent(len(data), len(body), time.monotonic() - started)
+            async with contextlib.aclosing(read_ahead(offer.chunks, read)) as chunks:
+                async for index, length, body in chunks:
+                    started = time.monotonic()
+                    if (delay := self._rate.delay(len(body))) > 0:
+                        await asyncio.sleep(delay)
+                    metrics.COPIED_BYTES.labels("sent").inc(length)
+                    yield ShardPiece(index, body, job_memory.job_uid, key, slot_token)
+                    slot_token = ""
+                    # The generator continues after the `yield` when the stream has space for the next chunk.
+                    # So the measured time includes the sending.
+                    link.record_sent(length, len(body), time.monotonic() - started)
         except Exception as error:
             failed.append(error)
 
@@ -241,9 +247,9 @@ class PeerTransfer:
                     slot_token=plan.slot_token,
                 )
                 call = stub.Fetch(request, timeout=PIECE_SECONDS * len(wanted))
-                async for piece in call:
-                    length = await job_memory.put(key, piece.index, piece.data)
-                    metrics.COPIED_BYTES.labels("taken").inc(length)
+                async with write_behind() as writes:
+                    async for piece in call:
+                        await writes.start(partial(_put, job_memory, key, piece))
             await job_memory.use(lambda store: store.admit(key))
 
     async def _manifest(
@@ -261,6 +267,11 @@ class PeerTransfer:
         if manifest.id != key:
             raise Damaged(f"{place.node}: sent another shard than {key}")
         return manifest
+
+
+async def _put(job_memory: JobMemory, key: str, piece: ShardPiece) -> None:
+    length = await job_memory.put(key, piece.index, piece.data)
+    metrics.COPIED_BYTES.labels("taken").inc(length)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,10 @@ the job.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,6 +18,8 @@ import structlog
 
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.states.hosting import HostedStates
+from convoy_agents.tiercheck import digest
+from convoy_agents.tiercheck.chunk_pipeline import read_ahead, write_behind
 from convoy_agents.tiercheck.concurrency_limits import ConcurrencyLimits
 from convoy_agents.tiercheck.deciding import Decisions
 from convoy_agents.tiercheck.digest import Damaged
@@ -28,14 +32,19 @@ from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.wire import hub_pb2
 from convoy_agents.wire.callers import agent_of
+from convoy_agents.wire.shard_pieces import ShardPiece
 from convoy_controllers.checkpoint import records, replica_state
 from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.checkpoint.records import MalformedError, Manifest
 
 MAX_PUTS = 16
-"""Maximum number of shards that are received at the same time. Each needs the memory of one or two chunks."""
+"""Maximum number of shards that are received at the same time. Each needs the memory of some chunks: those
+that are being written (WRITE_BEHIND) and the one that arrives.
+"""
 MAX_FETCHES = 16
-"""Maximum number of shards that are sent at the same time. Further calls wait."""
+"""Maximum number of shards that are sent at the same time. Further calls wait. Each needs the memory of some
+chunks: those that are read ahead (READ_AHEAD) and the one that is being sent.
+"""
 MAX_PER_NODE = 8
 """Maximum number of shards that are received from one node at the same time, and likewise sent to one node.
 """
@@ -141,7 +150,7 @@ class ShardService:
             await job_memory.use(lambda store: store.admit(manifest.id))
         return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.WANTED, chunks=wanted, encodings=ENCODINGS)
 
-    async def Put(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.PutReply:
+    async def Put(self, requests: AsyncIterator[ShardPiece], context: Context) -> hub_pb2.PutReply:
         """Receive the chunks of an offered shard. Keep the shard once all chunks have arrived."""
         try:
             first = await _piece(requests)
@@ -158,12 +167,13 @@ class ShardService:
         if self._puts.full(token.node):
             return hub_pb2.PutReply(whole=False, reason="too many copies are being received")
         async with self._puts.acquire(token.node):
-            piece: hub_pb2.Piece | None = first
+            piece: ShardPiece | None = first
             try:
-                while piece is not None:
-                    await agent_of(context)
-                    await job_memory.put(first.id, piece.index, piece.data)
-                    piece = await _piece(requests)
+                async with write_behind() as writes:
+                    while piece is not None:
+                        await agent_of(context)
+                        await writes.start(partial(job_memory.put, first.id, piece.index, piece.data))
+                        piece = await _piece(requests)
                 if replica_state.parse(first.job_uid) is not None:
                     await self._hosted.admit(job_memory, first.id)
                 else:
@@ -183,24 +193,33 @@ class ShardService:
         if job_memory is None or manifest is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not on this node")
         if not request.chunks:
-            await context.write(hub_pb2.Piece(manifest=manifest.text))
+            await context.write(ShardPiece(manifest=manifest.text))
             return
         link = self._links.to(token.node)
         packs = hub_pb2.Piece.PLANES in request.encodings
-        async with self._fetches.acquire(token.node):
-            for index in request.chunks:
-                await agent_of(context)
-                try:
-                    data = await job_memory.read(request.id, index)
-                except (Damaged, OSError) as error:
-                    await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
-                body = await link.pack_async(data) if packs else data
-                started = time.monotonic()
-                # The write returns when the stream has space for the next chunk, so the measured time
-                # includes the sending.
-                async with asyncio.timeout(PIECE_SECONDS):
-                    await context.write(hub_pb2.Piece(index=index, data=body))
-                link.record_sent(len(data), len(body), time.monotonic() - started)
+
+        async def read(index: int) -> tuple[int, int, digest.Buffer]:
+            try:
+                data = await job_memory.read(request.id, index)
+            except OSError as error:
+                raise Damaged(str(error)) from error
+            return index, len(data), await link.pack_async(data) if packs else data
+
+        async with (
+            self._fetches.acquire(token.node),
+            contextlib.aclosing(read_ahead(request.chunks, read)) as chunks,
+        ):
+            try:
+                async for index, length, body in chunks:
+                    await agent_of(context)
+                    started = time.monotonic()
+                    # The write returns when the stream has space for the next chunk, so the measured time
+                    # includes the sending.
+                    async with asyncio.timeout(PIECE_SECONDS):
+                        await context.write(ShardPiece(index, body))
+                    link.record_sent(length, len(body), time.monotonic() - started)
+            except Damaged as error:
+                await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
 
     async def ListStates(
         self, request: hub_pb2.ListStatesRequest, context: Context
@@ -230,7 +249,7 @@ def _refused(reason: str) -> hub_pb2.OfferReply:
     return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.REFUSED, reason=reason)
 
 
-async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None:
+async def _piece(requests: AsyncIterator[ShardPiece]) -> ShardPiece | None:
     async with asyncio.timeout(PIECE_SECONDS):
         return await anext(requests, None)
 
