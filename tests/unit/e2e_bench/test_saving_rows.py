@@ -6,7 +6,7 @@ import pytest
 from e2e.bench.tiercheck.saving import rows
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
 from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Measurements
-from e2e.bench.tiercheck.saving.peer import Restore
+from e2e.bench.tiercheck.saving.peer import Transfers
 from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
 from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
@@ -103,9 +103,16 @@ def test_blocks_with_saves_are_compared_with_their_neighbours(seconds, targets):
 
 def test_speeds_have_a_lower_limit_as_target():
     figures = Figures()
-    rows.add_peer_rows([Restore(10.0, 9.0), Restore(10.0, 8.0), Restore(10.0, 7.0)], figures)
+    limited = Transfers(10**9, 10**9, 10**9, restores=[10.0, 8.0, 16.0], copies=[9.0], streams=[8.0])
+    unlimited = Transfers(0, 10**9, 10**9, restores=[1.0], copies=[4.0], tls_streams=[0.5])
+    rows.add_peer_rows([limited, unlimited], figures)
     rows.add_upload_rows(Uploads([2.0], [1.0]), figures)
-    peer = figures.row(f"{rows.SHARDS}, link's time for the bytes / time")
-    assert (peer["value"], peer["target"], peer["met"]) == (0.8, 0.8, True)
+    peer = figures.row(f"{rows.SHARDS}, link of 1 Gbit/s, link's time for the bytes / time")
+    assert (peer["value"], peer["target"], peer["met"]) == (0.8, 0.85, False)
+    assert figures.row(f"{rows.COPIES}, link of 1 Gbit/s, link's time for the bytes / time")["met"] is True
+    fast = figures.row(f"{rows.SHARDS}{rows.UNLIMITED}, speed")
+    assert (fast["value"], fast["target"], fast["met"]) == (8.0, 4.0, True)
+    assert figures.row(f"{rows.COPIES}{rows.UNLIMITED}, speed")["met"] is False
+    assert figures.row(f"{rows.TLS_STREAM}{rows.UNLIMITED}, speed")["target"] is None
     assert figures.row("upload of a generation, speed / boto3 upload_file")["met"] is False
     assert figures.row("upload of a generation")["ratio"] == 0.5

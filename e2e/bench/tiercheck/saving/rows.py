@@ -8,13 +8,21 @@ from collections.abc import Sequence
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
 from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Measurements
-from e2e.bench.tiercheck.saving.peer import Restore
+from e2e.bench.tiercheck.saving.peer import Transfers
 from e2e.bench.tiercheck.saving.rank import RESERVED
 from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
 from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
 
 SHARDS = "all shards of another node brought and looked at"
+COPIES = "copy of a shard sent to another node, until it is committed"
+STREAM = "plain program, one stream without TLS"
+TLS_STREAM = "plain program, one stream with TLS"
+UNLIMITED = ", link without a limit"
+LINK_TARGET = 0.85
+"""Minimum share of a link's speed that a transfer uses."""
+UNLIMITED_TARGET = 4.0
+"""Minimum Gbit/s of a transfer over a link without a limit."""
 PLAIN = "copy of the state into warm memory"
 STALL = "full save, stall"
 NAMES = {
@@ -75,13 +83,33 @@ def add_memory_rows(found: Measurements, figures: Figures) -> None:
     _steps(found, figures)
 
 
-def add_peer_rows(found: Sequence[Restore], figures: Figures) -> None:
-    """Add the rows of restores from another node."""
+def add_peer_rows(found: Sequence[Transfers], figures: Figures) -> None:
+    """Add the rows of transfers between two nodes."""
     for one in found:
-        figures.add(Metric(SHARDS, "s"), one.seconds)
-    metric = Metric(f"{SHARDS}, link's time for the bytes / time", "x", 0.8, higher_is_better=True)
-    for one in found:
-        figures.add(metric, one.link_seconds / one.seconds)
+        where = f", link of {one.bits_per_second / 1e9:.0f} Gbit/s" if one.bits_per_second else UNLIMITED
+        kinds = (
+            (SHARDS, one.restores, one.restore_bytes, True),
+            (COPIES, one.copies, one.copy_bytes, True),
+            (STREAM, one.streams, one.restore_bytes, False),
+            (TLS_STREAM, one.tls_streams, one.restore_bytes, False),
+        )
+        for name, values, size, ours in kinds:
+            _transfers(figures, f"{name}{where}", values, 8 * size, one.bits_per_second if ours else None)
+
+
+def _transfers(figures: Figures, name: str, values: Sequence[float], bits: int, link: int | None) -> None:
+    """Add the rows of one kind of transfer. `link`: bits per second of the link, or 0 if it has no limit;
+    None for a transfer without a target.
+    """
+    target = UNLIMITED_TARGET if link == 0 else None
+    for seconds in values:
+        figures.add(Metric(name, "s"), seconds)
+        figures.add(Metric(f"{name}, speed", "Gbit/s", target, higher_is_better=True), bits / seconds / 1e9)
+        if link:
+            share = Metric(
+                f"{name}, link's time for the bytes / time", "x", LINK_TARGET, higher_is_better=True
+            )
+            figures.add(share, bits / link / seconds)
 
 
 def add_upload_rows(found: Uploads, figures: Figures) -> None:
