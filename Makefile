@@ -128,7 +128,7 @@ bench-schedules: venv ## The checkpoint protocol under 100,000 random schedules;
 	@$(BIN)/python -m e2e.bench schedules
 
 .PHONY: bench-tiercheck
-bench-tiercheck: venv ## Saving and restoring 1 GB, beside copies and others' ways; writes docs/bench/tiercheck.json (20 minutes, as root).
+bench-tiercheck: venv ## Saving and restoring 1 GB, beside copies and others' ways; writes docs/bench/tiercheck.json (50 minutes, as root).
 	@$(BIN)/python -m e2e.bench tiercheck
 
 .PHONY: bench-guard

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convoy_workloads.bench.figures import Figures
-from e2e.bench.tiercheck.saving import memory, peer, rows, upload
+from e2e.bench.tiercheck.saving import memory, peer, plain, profile, rows, upload
 from e2e.cluster.progress import Progress
 
 NAME, COMMAND = "tiercheck", "make bench-tiercheck"
@@ -18,7 +18,7 @@ PARAMETERS = 90_000_000
 ROUNDS = 10
 STEP_SECONDS = (0.5, 2.0, 5.0)
 """Seconds of matrix products in a step. A step takes longer by the time of the optimizer."""
-ALL = ("memory", "steps", "peer", "upload")
+ALL = ("memory", "steps", "peer", "upload", "plain", "profile")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,12 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
         if "peer" in options.only:
             progress.report("restoring from another node")
             rows.add_peer_rows(await peer.measure(root / "peer", size, times), figures)
+        if "plain" in options.only:
+            progress.report("copying and digesting with plain programs")
+            rows.add_plain_rows(plain.measure(root / "plain", size, options.rounds), figures)
+        if "profile" in options.only:
+            progress.report("profiling a save and a restore")
+            rows.add_profile_rows(await profile.measure(root / "profile", options.parameters), figures)
         if "upload" in options.only:
             progress.report("uploading")
             rows.add_upload_rows(await upload.measure(root / "upload", size, times, progress), figures)

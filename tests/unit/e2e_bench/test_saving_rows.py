@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from e2e.bench.tiercheck.saving import rows
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
-from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Measurements
+from e2e.bench.tiercheck.saving.memory import ALL, CPU, EARLY, FULL, LATE, Measurements
 from e2e.bench.tiercheck.saving.peer import Transfers
 from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
-from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
+from e2e.bench.tiercheck.saving.steps import EACH, PLAIN, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
 
 from convoy_workloads.bench.figures import Figures
@@ -28,7 +28,7 @@ def found(**changes):
         "restore from memory": [1.0],
         "copy at the restore": [0.5],
         "fresh copy at the restore": [4.0],
-        CPU: [2.0],
+        CPU: [0.3, 0.1, 0.2],
         FULL: [2e9],
         ALL: [3e9],
         "step": [0.1],
@@ -55,11 +55,11 @@ def row(given, name):
         ("full save, stall / async_save thread", 0.1, True, 2),
         (f"full save, stall / {DLROVER}", 1.1, False, 3),
         (f"first full save, stall / first {DLROVER}", 0.0667, True, 1),
-        ("restore from local memory / copy", 2.0, False, 1),
-        ("restore from local memory / copy into fresh memory", 0.25, None, 1),
+        ("restore from local memory / copy", 2.0, None, 1),
+        ("restore from local memory / copy into fresh memory", 0.25, True, 1),
         ("journal of one step, stall / full save, stall", 0.227, True, 1),
         ("journal segment of one step / full save, bytes", 0.25, True, 1),
-        ("agent, processor time per GB saved", 0.5, None, 1),
+        ("agent, processor time per GB saved", 0.2, True, 3),
         ("node's memory with full saves alone / state", 2.0, None, 1),
         ("node's memory with the journal too / state", 3.0, None, 1),
     ],
@@ -99,6 +99,28 @@ def test_blocks_with_saves_are_compared_with_their_neighbours(seconds, targets):
     assert (each["value"], sparse["value"]) == (1.1, 1.0)
     assert (each["target"], sparse["target"]) == targets
     assert row(given, f"{steps}, {EACH}: saves that had where to go")["value"] == 0.75
+
+
+def test_the_plain_program_is_compared_with_the_steps_of_its_turn():
+    steps = "steps of 5 s"
+    given = found(
+        **{
+            f"{steps} {WITHOUT}": [4.0, 6.0, 5.0, 8.0, 12.0, 10.0],
+            f"{steps} {EACH}": [5.5, 11.0],
+            f"{steps} {SPARSE}": [5.0, 10.1],
+            f"{steps} {PLAIN}": [6.0, 12.0],
+            f"{steps} {EACH}: saves": [1.0, 0.5],
+            f"{steps} {SPARSE}: saves": [1.0, 1.0],
+        }
+    )
+    assert row(given, f"{steps}, {PLAIN} / without")["value"] == 1.2
+    assert row(given, f"{steps}, {EACH} / without")["value"] == 1.1
+
+
+def test_the_memory_of_the_agent_is_compared_with_its_fifth_minute():
+    name = "agent's memory at the end of the steps / after five minutes"
+    assert row(found(**{EARLY: [1e8], LATE: [1.1e8]}), name)["met"] is False
+    assert row(found(**{EARLY: [1e8], LATE: [1e8]}), name)["met"] is True
 
 
 def test_speeds_have_a_lower_limit_as_target():

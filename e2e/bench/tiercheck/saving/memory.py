@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from convoy_agents.csi import mounts
 from convoy_agents.tiercheck.memory import used_bytes
 from e2e.bench.kit.packages import install
 from e2e.bench.tiercheck.saving.libraries import LIBRARIES
-from e2e.bench.tiercheck.saving.rank import SPACE, Task
+from e2e.bench.tiercheck.saving.rank import COMMITTED, SAVING, SPACE, Task
 from e2e.cluster import files
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -29,9 +30,11 @@ from e2e.cluster.progress import Progress
 UID = "bench-0000"
 PROGRAM = "e2e.bench.tiercheck.saving.rank"
 LOOPBACK = "127.0.0.1"
-RESTORES = 3
+RESTORES = 10
 CPU, FULL, ALL = "agent's processor time", "space of full saves", "space of all"
-_SECONDS = 1500.0
+EARLY, LATE = "agent's memory after five minutes", "agent's memory at the end"
+_EARLY_SECONDS = 300.0
+_SECONDS = 3600.0
 """Maximum seconds for one incarnation of the rank."""
 
 
@@ -64,11 +67,16 @@ async def measure(
         parts = ["methods", "journal"] if methods else []
         cpu_before: list[float] = []
 
+        began = time.monotonic()
+
         def on_value(kind: str) -> None:
-            if kind == "bytes":
+            if EARLY not in found.values and time.monotonic() - began > _EARLY_SECONDS:
+                found.add(EARLY, float(_resident()))
+            if kind == SAVING:
                 cpu_before.append(_processor_seconds())
+            elif kind == COMMITTED:
+                found.add(CPU, _processor_seconds() - cpu_before[-1])
             elif kind == SPACE:
-                found.add(CPU, _processor_seconds() - cpu_before[0])
                 found.add(FULL, float(_used_memory(host)))
 
         try:
@@ -77,6 +85,8 @@ async def measure(
         finally:
             _clean_up(root.name)
         found.add(ALL, float(_used_memory(host)))
+        if EARLY in found.values:
+            found.add(LATE, float(_resident()))
         for incarnation in range(2, 2 + RESTORES * methods):
             progress.report("restoring")
             await job.form(incarnation, [(UID, host)])
@@ -185,6 +195,14 @@ def _used_memory(host: Host) -> int:
     """Return the number of bytes of the node's memory that the job uses."""
     shares = [Path(one.target) for one in mounts.table()]
     return sum(used_bytes(one) for one in shares if one.is_relative_to(host.settings.run_dir / "memory"))
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process, with its agent, uses of its own: without the files of a
+    tmpfs.
+    """
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) * 1024
 
 
 def _processor_seconds() -> float:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import IO
+from collections.abc import Callable
+from typing import IO, TypeVar
+
+from e2e.bench.tiercheck.saving import usage
+
+T = TypeVar("T")
+
+BEGIN, DONE = ": begin", ": done"
+"""Ends of the kinds of messages between which the agent measures what it uses."""
+RANK, AGENT = "rank", "agent"
 
 
 class Messages:
@@ -29,3 +38,17 @@ class Messages:
 
     def _line(self, body: dict[str, object]) -> None:
         print(json.dumps(body), file=self._out, flush=True)
+
+
+def profiled(messages: Messages, name: str, work: Callable[[], T], settle: Callable[[], object]) -> T:
+    """Do `work` and report what this process has used for it. `settle` waits until the agent has done its
+    part.
+    """
+    messages.value(f"{name}{BEGIN}", 0.0)
+    before = usage.used()
+    result = work()
+    for kind, value in usage.since(before).items():
+        messages.value(f"{name}, {RANK}: {kind}", value)
+    settle()
+    messages.value(f"{name}{DONE}", 0.0)
+    return result

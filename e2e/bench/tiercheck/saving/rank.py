@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import torch.distributed as dist
 
 import convoy
 from e2e.bench.tiercheck.saving import steps
-from e2e.bench.tiercheck.saving.messages import Messages
+from e2e.bench.tiercheck.saving.messages import Messages, profiled
 from e2e.bench.tiercheck.saving.save_methods import (
     ConvoySave,
     PlainCopy,
@@ -41,6 +42,7 @@ LAST = 1_000_000
 GAP = 100
 """Number of steps between two saves. It is too large for the journal, so each save is a full one."""
 RESERVED = "memory made ready"
+SAVING, COMMITTED = "a save by Convoy starts", "committed"
 SPACE = "full saves are made"
 """Kind of the message after the last full save. At this moment the node's memory has full saves but no
 journal.
@@ -62,7 +64,7 @@ class Task:
     lengths: Sequence[float] = ()
     """Lengths, in seconds, of the steps that are measured with and without saves."""
     parts: Sequence[str] = ()
-    """Parts to measure: `methods`, `journal`, `restore`."""
+    """Parts to measure: `methods`, `journal`, `restore`, `profile`."""
 
     def text(self) -> str:
         """Return the task as a command-line argument."""
@@ -92,6 +94,9 @@ def main(task: Task) -> None:
         torch.manual_seed(0)
         model = model_of(task.parameters)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        if "profile" in task.parts:
+            profile(job, messages, model, optimizer)
+            return
         began = time.perf_counter()
         restored = job.restore(model=model, optimizer=optimizer)
         seconds = time.perf_counter() - began
@@ -121,6 +126,27 @@ def main(task: Task) -> None:
         ConvoySave(job._checkpoints).save(job._state.collect, LAST)
 
 
+def profile(job: Any, messages: Messages, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Report what a restore uses, or, in the first incarnation, what several saves use."""
+
+    def restore() -> Any:
+        return job.restore(model=model, optimizer=optimizer)
+
+    if job.incarnation > 1:
+        profiled(messages, "a restore", restore, lambda: None)
+        return
+    restore()
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    memory = job._checkpoints
+    for number in range(4):
+        wait_until_idle(memory)
+        save = partial(memory.start, job._state.collect(), GAP * (number + 1))
+        name = "a full save" if number else "the first full save"
+        profiled(messages, name, save, partial(wait_until_idle, memory))
+
+
 def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[SaveMethod]) -> None:
     """Save once with every method, then `rounds` times more. Each round starts with a different method."""
     ours = ConvoySave(job._checkpoints)
@@ -131,6 +157,8 @@ def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[S
         for method in [*turns[at:], *turns[:at]]:
             if method.name in failed:
                 continue
+            if method is ours:
+                messages.value(SAVING, 0.0)
             try:
                 seconds = method.save(job._state.collect, GAP * (number + 1))
             except Exception as error:
@@ -141,7 +169,7 @@ def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[S
                 continue
             messages.value(method.name if number else f"first {method.name}", seconds)
             if method is ours:
-                messages.value("committed", ours.committed)
+                messages.value(COMMITTED, ours.committed)
     messages.value(SPACE, 0.0)
 
 

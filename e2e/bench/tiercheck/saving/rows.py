@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
-from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Measurements
+from e2e.bench.tiercheck.saving.memory import ALL, CPU, EARLY, FULL, LATE, Measurements
 from e2e.bench.tiercheck.saving.peer import Transfers
 from e2e.bench.tiercheck.saving.rank import RESERVED
 from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
-from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
+from e2e.bench.tiercheck.saving.steps import (
+    EACH,
+    ENCODING,
+    GRADIENTS,
+    LONG_SECONDS,
+    SPARSE,
+    WITHOUT,
+)
+from e2e.bench.tiercheck.saving.steps import (
+    PLAIN as PLAIN_STEPS,
+)
 from e2e.bench.tiercheck.saving.upload import Uploads
 
 SHARDS = "all shards of another node brought and looked at"
@@ -52,17 +62,16 @@ RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
     (f"first full save, stall / first {DLROVER}", f"first {OURS}", f"first {DLROVER}", 0.1),
     (f"full save, stall / {RESILIENCY}", OURS, RESILIENCY, 1.0),
     (f"first full save, stall / first {RESILIENCY}", f"first {OURS}", f"first {RESILIENCY}", 0.1),
-    ("restore from local memory / copy", "restore from memory", "copy at the restore", 1.3),
+    (f"copy of the state / first {DLROVER}", COPY, f"first {DLROVER}", None),
+    ("restore from local memory / copy", "restore from memory", "copy at the restore", None),
     (
         "restore from local memory / copy into fresh memory",
         "restore from memory",
         "fresh copy at the restore",
-        None,
+        1.3,
     ),
 )
 """Ratios: row name, kind of the numerator, kind of the denominator, and target (None for no target)."""
-LONG_SECONDS = 5.0
-"""Minimum step length in seconds for a target. Rows about shorter steps have no target."""
 
 
 def add_memory_rows(found: Measurements, figures: Figures) -> None:
@@ -122,12 +131,29 @@ def add_upload_rows(found: Uploads, figures: Figures) -> None:
         figures.add(metric, theirs / ours)
 
 
+def add_plain_rows(found: Mapping[str, Sequence[float]], figures: Figures) -> None:
+    """Add the rows of the plain programs."""
+    for name, values in found.items():
+        for value in values:
+            figures.add(Metric(f"plain program: {name}", "s"), value)
+
+
+def add_profile_rows(found: Mapping[str, Sequence[float]], figures: Figures) -> None:
+    """Add the rows of what a save and a restore use."""
+    for name, values in found.items():
+        unit = "s" if "time" in name else "GB" if "bytes" in name else "times"
+        for value in values:
+            figures.add(Metric(f"profile of {name}", unit), value / 1e9 if unit == "GB" else value)
+
+
 def _journal(found: Measurements, figures: Figures) -> None:
     stall = "journal of one step, stall"
     whole = statistics.median(found.values[OURS])
     for value in journalled(found.values):
         figures.add(Metric(stall, "s", baseline=PLAIN), value)
         figures.add(Metric(f"{stall} / full save, stall", "x", 1 / 3), value / whole)
+    for value in found.values.get(GRADIENTS, ()):
+        figures.add(Metric("plain copy of the gradients / full save, stall", "x"), value / whole)
     for kind, target in (("", 0.3), (" of bf16 values", 0.12)):
         name = f"journal segment of one step{' with gradients' if kind else ''}{kind} / full save, bytes"
         if why := found.missing.get(f"segment bytes{kind}"):
@@ -137,15 +163,21 @@ def _journal(found: Measurements, figures: Figures) -> None:
         for encoded in found.values.get(f"encoded gradients{kind} / raw", ()):
             share = statistics.median(found.values[f"segment bytes{kind}"]) * encoded
             figures.add(
-                Metric(f"{name}, as it travels encoded", "x"), share / found.values["full save bytes"][0]
+                Metric(f"{name}, as it travels encoded", "x", target),
+                share / found.values["full save bytes"][0],
             )
+        for value in found.values.get(f"{ENCODING}{kind}", ()):
+            text = f"processor time to encode the gradients of one step{kind}"
+            figures.add(Metric(text, "s", baseline=PLAIN), value)
 
 
 def _memory(found: Measurements, figures: Figures) -> None:
     (size,) = found.values["bytes"]
-    (seconds,) = found.values[CPU]
-    saves = len(found.values[OURS]) + len(found.values[f"first {OURS}"])
-    figures.add(Metric("agent, processor time per GB saved", "s"), seconds / saves / size * 1e9)
+    for seconds in found.values[CPU]:
+        figures.add(Metric("agent, processor time per GB saved", "s", 0.25), seconds / size * 1e9)
+    if LATE in found.values:
+        name = "agent's memory at the end of the steps / after five minutes"
+        figures.add(Metric(name, "x", 1.05), found.values[LATE][0] / found.values[EARLY][0])
     figures.add(Metric("node's memory with full saves alone / state", "x"), found.values[FULL][0] / size)
     figures.add(Metric("node's memory with the journal too / state", "x"), found.values[ALL][0] / size)
 
@@ -153,14 +185,20 @@ def _memory(found: Measurements, figures: Figures) -> None:
 def _steps(found: Measurements, figures: Figures) -> None:
     names = [name for name in found.values if name.startswith("steps of ") and name.endswith(WITHOUT)]
     for steps in (name.removesuffix(f" {WITHOUT}") for name in names):
-        seconds = {kind: found.values[f"{steps} {kind}"] for kind in (WITHOUT, EACH, SPARSE)}
+        seconds = {
+            kind: found.values[f"{steps} {kind}"]
+            for kind in (WITHOUT, EACH, SPARSE, PLAIN_STEPS)
+            if f"{steps} {kind}" in found.values
+        }
         for kind, values in seconds.items():
             for value in values:
                 figures.add(Metric(f"{steps} {kind}", "s"), value)
-        plain = seconds[WITHOUT]
-        # Each block with saves lies between two blocks without saves, so compare it with the mean of these
-        # two.
-        beside = [statistics.mean(pair) for pair in zip(plain[::2], plain[1::2], strict=True)]
+        plain, turns = seconds[WITHOUT], len(seconds[EACH])
+        # Every turn has several blocks without saves between the others, so compare with their mean.
+        each = len(plain) // turns
+        beside = [statistics.mean(plain[at * each : (at + 1) * each]) for at in range(turns)]
+        if PLAIN_STEPS in seconds:
+            _ratios(figures, Metric(f"{steps}, {PLAIN_STEPS} / without", "x"), seconds[PLAIN_STEPS], beside)
         targeted = float(steps.split()[2]) >= LONG_SECONDS
         for kind, target in ((EACH, 1.03), (SPARSE, 1.01)):
             metric = Metric(f"{steps}, {kind} / without", "x", target if targeted else None)

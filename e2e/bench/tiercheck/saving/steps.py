@@ -4,10 +4,12 @@ without saves.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import torch
+import xxhash
 
 from convoy_agents.tiercheck import planes
 from e2e.bench.tiercheck.saving.messages import Messages
@@ -15,12 +17,18 @@ from e2e.bench.tiercheck.saving.save_methods import wait_until_idle
 
 WIDTH = 1024
 """Width of the layers, and of the matrices that a step multiplies."""
-TURNS = 3
-"""Number of times that each kind of block is measured, for each length of steps."""
+TURNS, LONG_TURNS = 3, 10
+"""Number of times that each kind of block is measured: for steps shorter than LONG_SECONDS, and for others.
+"""
+LONG_SECONDS = 5.0
+"""Minimum length of steps in seconds whose rows have a target."""
 EVERY = 10
 """Number of steps per save in a SPARSE block, which is a block of steps with few saves."""
 _CHUNK = 4 << 20
 WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save every {EVERY}"
+GRADIENTS, ENCODING = "copy of the gradients", "encoding of the gradients"
+PLAIN = "with a plain copy and digests of the gradients after each"
+"""Block of steps with the least work that a journal of every step needs."""
 
 
 class Steps:
@@ -47,6 +55,9 @@ class Steps:
         for one in gradients:
             one.copy_(one.to(torch.bfloat16))
         self._journal(rounds, " of bf16 values")
+        plain = PlainJournal(self._optimizer)
+        for _ in range(rounds):
+            self._messages.value(GRADIENTS, plain.save())
 
     def _journal(self, rounds: int, kind: str) -> None:
         memory, reported = self._memory, 0
@@ -68,7 +79,9 @@ class Steps:
             elif saved:
                 self._messages.value("full save bytes", float(save.length))
             if reported >= rounds:
+                began = time.process_time()
                 self._messages.value(f"encoded gradients{kind} / raw", self._encoded_share())
+                self._messages.value(f"{ENCODING}{kind}", time.process_time() - began)
                 return
         if not reported:
             why = memory._journal_saves._journal.reason or "a full save is expected to be restored sooner"
@@ -89,15 +102,20 @@ class Steps:
 
     def measure_steps(self, length: float, rounds: int) -> None:
         """Measure steps of `length` seconds in blocks. Blocks with saves and blocks without saves
-        alternate.
+        alternate. The steps of LONG_SECONDS also have blocks with the plain program.
 
         The agent still works on a save while later steps run. In a block with a save after each step, the
         work on the last save falls after the block. To compensate, such a block starts while an earlier
         save is in progress.
         """
         self._time_product()
-        for _ in range(min(TURNS, rounds)):
-            for kind, count in ((WITHOUT, 5), (SPARSE, EVERY), (WITHOUT, 5), (EACH, 6)):
+        long = length >= LONG_SECONDS
+        plain = PlainJournal(self._optimizer)
+        blocks = [(WITHOUT, 5), (SPARSE, EVERY), (WITHOUT, 5), (EACH, 6)]
+        if long:
+            blocks += [(WITHOUT, 5), (PLAIN, 6)]
+        for _ in range(min(LONG_TURNS if long else TURNS, rounds)):
+            for kind, count in blocks:
                 self.wait_until_idle()
                 if kind == EACH:
                     self._fill_journal()
@@ -106,13 +124,15 @@ class Steps:
                 for step in range(count):
                     self._work(length)
                     self._step()
+                    if kind == PLAIN:
+                        plain.save()
                     due = kind == EACH or (kind == SPARSE and not step)
                     # Skip the save if no buffer is free, as `job.checkpoint` does.
                     if due and not self._memory.busy():
                         saves += self._save()
                 name = f"steps of {length:g} s {kind}"
                 self._messages.value(name, (time.perf_counter() - began) / count)
-                if kind != WITHOUT:
+                if kind in (EACH, SPARSE):
                     self._messages.value(f"{name}: saves", saves / (count if kind == EACH else 1))
 
     def wait_until_idle(self) -> None:
@@ -149,3 +169,34 @@ class Steps:
     def _save(self) -> bool:
         saved: bool = self._memory.start(self._job._state.collect(), self._number)
         return saved
+
+
+class PlainJournal:
+    """A plain program that copies the gradients once and computes their digests in a thread. It needs at
+    least this much to save every step exactly.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._gradients = [one.grad for group in optimizer.param_groups for one in group["params"]]
+        self._copies: list[torch.Tensor] = []
+        self._digests = threading.Thread()
+
+    def save(self) -> float:
+        """Copy the gradients, and start to compute the digests of the copies. Return the seconds of the
+        copy.
+        """
+        if self._digests.ident is not None:
+            self._digests.join()
+        if not self._copies:
+            self._copies = [one.clone() for one in self._gradients]
+        began = time.perf_counter()
+        for copy, gradient in zip(self._copies, self._gradients, strict=True):
+            copy.copy_(gradient)
+        seconds = time.perf_counter() - began
+        self._digests = threading.Thread(target=self._digest, daemon=True)
+        self._digests.start()
+        return seconds
+
+    def _digest(self) -> None:
+        for one in self._copies:
+            xxhash.xxh3_128_digest(memoryview(one.numpy()).cast("B"))
