@@ -12,6 +12,7 @@ import sys
 
 import structlog
 
+from convoy_agents import allocator
 from convoy_agents.csi.library import LibraryError
 from convoy_agents.daemon import Agent
 from convoy_agents.settings import Settings, SettingsError
@@ -30,6 +31,7 @@ def main() -> None:
     # Set the umask, so that the modes of new files and folders do not depend on the container's umask. Where
     # the agent needs other modes, it calls chmod.
     os.umask(0o022)
+    allocator.keep_freed_memory()
     try:
         asyncio.run(_run(settings))
     except (OSError, LibraryError) as error:
