@@ -1,4 +1,4 @@
-"""Tests that remembered names give the state that torch's own functions give, whatever the program changes."""
+"""Tests that remembered names give the state of torch's own functions, whatever the program changes."""
 
 from __future__ import annotations
 
@@ -101,6 +101,25 @@ def test_a_model_without_an_optimizer(by_torch: list[int]) -> None:
     for _ in range(2):
         assert_as_torch(own.collect(), net, None)
     assert by_torch == [1]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_an_optimizer_before_its_first_step_is_not_changed(gradients: bool, by_torch: list[int]) -> None:
+    """Torch's own function takes a step, after which Adam corrects its bias as in the second step
+    (pytorch#164929).
+    """
+    net = Tied()
+    optimizer = torch.optim.AdamW(net.parameters())
+    if gradients:
+        net(torch.randn(4, 3)).sum().backward()
+    own = StateDicts(net, optimizer)
+    for _ in range(2):
+        found = own.collect()["optimizer"]
+        assert found["state"] == {} and len(found["param_groups"][0]["params"]) == 5
+    assert not optimizer.state and by_torch == [1]
+    assert all((one.grad is not None) == gradients for one in net.parameters())
+    step(net, optimizer)
+    assert_as_torch(own.collect(), net, optimizer)
 
 
 def replace_parameter(net: Any, optimizer: Any) -> None:

@@ -167,6 +167,31 @@ def test_nested_optimizer_state_counts_as_saved() -> None:
     assert list(moments) == ["a"]
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [(torch.optim.AdamW, {}), (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.5})],
+)
+def test_a_save_before_the_first_step_is_restored(
+    optimizer: Any, options: dict[str, float], gradients: bool
+) -> None:
+    """A job may save while the first gradients accumulate, or after a scaler has skipped the first step."""
+    net = model()
+    own = optimizer(net.parameters(), lr=0.01, **options)
+    if gradients:
+        net(torch.ones(2, 8)).sum().backward()
+    data, _ = saved(TrainingState(0, net, own).collect())
+    other = model(seed=9)
+    fresh = optimizer(other.parameters(), lr=0.01, **options)
+    holder = TrainingState(0, other, fresh)
+    holder.allocate_optimizer_state()
+    state = holder.load_target()
+    reading.load(state, [shard.read(memoryview(data))])
+    holder.apply(state, 1)
+    assert not fresh.state
+    assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, own).collect())
+
+
 def test_another_optimizer_class_is_not_restored_without_its_state() -> None:
     net = model()
     data, _ = saved(TrainingState(0, net, torch.optim.SGD(net.parameters(), lr=0.1)).collect())

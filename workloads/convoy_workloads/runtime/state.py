@@ -32,14 +32,15 @@ def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
 
     These are a rank's own values, and the optimizer's state of parameters that never had a gradient.
 
-    `saved`: names of all saved entries. If no state of an optimizer was saved, the optimizer's entries
-    stay, so that loading fails. Otherwise the optimizer would silently start without its history.
+    `saved`: names of all saved entries. If no optimizer was saved, the optimizer's entries stay, so that
+    loading fails. Otherwise the optimizer would silently start without its history. An optimizer that was
+    saved before its first step has parameter groups but no state.
     """
     for name in [name for name in state if name.startswith("rank.")]:
         if not _prune(state[name], name, saved):
             del state[name]
     kept = [name for name in saved if name.startswith("optimizer.state.")]
-    if not kept:
+    if not kept and not any(name.startswith("optimizer.param_groups.") for name in saved):
         return
     moments = state.get("optimizer", {}).get("state", {})
     for name in list(moments):
@@ -125,7 +126,7 @@ class TrainingState:
         The values under this rank's own key are copies. So loading them does not change the values that all
         ranks have in common.
         """
-        state = self._shared()
+        state = self._shared(allocate=True)
         own = copy.deepcopy(self._per_rank_values(state)) if self._world > 1 else {}
         state[self._rank_key] = {**own, "generators": SimpleNamespace(value=rng_state())}
         return state
@@ -178,14 +179,14 @@ class TrainingState:
         """Return True if each rank saves its own version of this value."""
         return not _is_large(value) or path in (self._differ or ())
 
-    def _shared(self) -> dict[str, Any]:
+    def _shared(self, *, allocate: bool = False) -> dict[str, Any]:
         from convoy_workloads.runtime.state_dicts import StateDicts  # noqa: PLC0415
 
         if self._model is None:
             raise RuntimeError("job.restore(model=...) comes before the first checkpoint")
         if self._dicts is None:
             self._dicts = StateDicts(self._model, self._optimizer)
-        state = self._dicts.collect()
+        state = self._dicts.collect(allocate=allocate)
         if self._extra:
             state["extra"] = {name: value.state_dict() for name, value in self._extra.items()}
         return state

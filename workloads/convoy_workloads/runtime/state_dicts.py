@@ -7,7 +7,8 @@ values at each save, as long as the model and the optimizer still have the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +39,15 @@ class StateDicts:
         self._optimizer = optimizer
         self._names: _Names | None = None
 
-    def collect(self) -> dict[str, Any]:
-        """Return the state dicts as `model` and `optimizer`; only `model` if there is no optimizer."""
+    def collect(self, *, allocate: bool = False) -> dict[str, Any]:
+        """Return the state dicts as `model` and `optimizer`; only `model` if there is no optimizer.
+
+        With `allocate`, let torch allocate the state of an optimizer that has none. Torch takes a step for
+        this, which changes the next steps. So use `allocate` only before a load.
+        """
         names = self._names
+        if allocate and self._optimizer is not None and not self._optimizer.state:
+            return self._by_torch(allocate=True)
         if names is None or not self._hold(names):
             return self._by_torch()
         raw = self._model.state_dict()
@@ -59,29 +66,29 @@ class StateDicts:
             for number, name in zip(group["params"], known)  # noqa: B905
         }
         return {
-            "state": {by_number[number]: value for number, value in raw["state"].items()},
+            "state": {by_number[number]: value for number, value in _filled(raw["state"]).items()},
             "param_groups": [
                 {**group, "params": list(known)}
                 for group, known in zip(raw["param_groups"], names.optimizer)  # noqa: B905
             ],
         }
 
-    def _by_torch(self) -> dict[str, Any]:
+    def _by_torch(self, *, allocate: bool = False) -> dict[str, Any]:
         """Let torch collect the state, and remember the names if they suffice for the next time."""
         self._names = None
         if self._optimizer is None:
             state: dict[str, Any] = {"model": dcp.get_model_state_dict(self._model)}
         else:
-            # One call for both, because torch examines the whole model in each call.
-            model, optimizer = dcp.get_state_dict(self._model, self._optimizer)
-            state = {"model": model, "optimizer": optimizer}
+            may_step = allocate or _has_flat_parameters(self._model)
+            with nullcontext() if may_step else _without_allocation(self._optimizer):
+                # One call for both, because torch examines the whole model in each call.
+                model, optimizer = dcp.get_state_dict(self._model, self._optimizer)
+            state = {"model": model, "optimizer": {**optimizer, "state": _filled(optimizer["state"])}}
         self._names = self._names_of(state)
         return state
 
     def _hold(self, names: _Names) -> bool:
         """Return True if the model and the optimizer have the same parameters as when the names were read."""
-        if self._optimizer is not None and not self._optimizer.state:
-            return False  # Torch creates the state first.
         own, known = _parameters(self._model), names.parameters
         if len(own) != len(known) or any(
             name != other or one is not two
@@ -98,7 +105,7 @@ class StateDicts:
         """Return the names in a state that torch has collected. Return None if a later state could differ
         from `model.state_dict()` in more than its names, as with FSDP's first version.
         """
-        if any(isinstance(one, FullyShardedDataParallel) for one in self._model.modules()):
+        if _has_flat_parameters(self._model):
             return None
         raw, found = self._model.state_dict(), state["model"]
         if len(raw) != len(found):
@@ -117,6 +124,32 @@ class StateDicts:
             {key: name for (key, _), (name, _) in pairs},
             tuple(tuple(one["params"]) for one in groups),
         )
+
+
+@contextmanager
+def _without_allocation(optimizer: Any) -> Iterator[None]:
+    """Keep torch from allocating the state of an optimizer that has none, because this takes a step
+    (pytorch#164929). Torch allocates nothing if any parameter has an entry, even an empty one.
+    """
+    first = next((one for group in optimizer.param_groups for one in group["params"]), None)
+    if optimizer.state or first is None:
+        yield
+        return
+    optimizer.state[first] = {}
+    try:
+        yield
+    finally:
+        optimizer.state.pop(first, None)
+
+
+def _filled(state: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return an optimizer's state without empty entries."""
+    return {key: value for key, value in state.items() if not isinstance(value, dict) or value}
+
+
+def _has_flat_parameters(model: Any) -> bool:
+    """Return True if a part of the model uses FSDP's first version, whose state only torch can collect."""
+    return any(isinstance(one, FullyShardedDataParallel) for one in model.modules())
 
 
 def _parameters(model: Any) -> tuple[tuple[str, torch.Tensor], ...]:
