@@ -160,7 +160,7 @@ async def _copy(ranks: list[Rank], step: int, size: int, warm_bytes: int) -> flo
     near, far = ranks
     await bulk.seal(far, await bulk.fill(far, SMALL_BYTES), step, SMALL_BYTES, len(ranks))
     buffer = await bulk.fill(near, size)
-    warm.touch(warm_bytes)
+    await warm.touch(warm_bytes)
     await bulk.seal(near, buffer, step, size, len(ranks))
     began = time.monotonic()
     await near.stands(Tier.PEER, 1, step, bulk.TIMEOUT_SECONDS)
@@ -170,7 +170,7 @@ async def _copy(ranks: list[Rank], step: int, size: int, warm_bytes: int) -> flo
 async def _restore(ranks: list[Rank], warm_bytes: int) -> float:
     """Restore both shards on the far node, which has neither. Return the seconds."""
     near, far = ranks
-    warm.touch(warm_bytes)
+    await warm.touch(warm_bytes)
     began = time.monotonic()
     _, reply = await asyncio.gather(near.restore(), far.restore())
     for shard in reply["shards"]:
