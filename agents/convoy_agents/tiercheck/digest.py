@@ -40,7 +40,8 @@ def aligned_buffer(size: int) -> memoryview:
     """Return a writable buffer that starts at a page.
 
     The kernel reads a file into such a buffer several times faster than into a bytearray on some processors:
-    the data of a bytearray starts 16 bytes after a multiple of 32, which slows the kernel's `rep movsb`.
+    the data of a large bytearray starts 16 bytes after a page, and the kernel's `rep movsb` is slow if the
+    target lies so little behind the source within a page.
     """
     return memoryview(mmap.mmap(-1, size))
 

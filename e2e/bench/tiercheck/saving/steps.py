@@ -199,4 +199,4 @@ class PlainJournal:
 
     def _digest(self) -> None:
         for one in self._copies:
-            xxhash.xxh3_128_digest(memoryview(one.numpy()).cast("B"))
+            xxhash.xxh3_128_digest(one.numpy().data)
