@@ -9,7 +9,8 @@ import torch
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
-from convoy_workloads.runtime.state import TrainingState, drop_unsaved
+from convoy_workloads.runtime.saved_entries import drop_unsaved
+from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.tiers import planning, reading, shard
 
 
@@ -158,6 +159,63 @@ def test_a_parameter_without_gradients_has_no_state_after_a_restore() -> None:
     holder.apply(state, 1)
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
     assert not fresh.state.get(other.get_parameter("unused"))
+
+
+def restored(data: bytearray, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    holder = TrainingState(0, net, optimizer)
+    holder.allocate_optimizer_state()
+    state = holder.load_target()
+    reading.load(state, [shard.read(memoryview(data))])
+    holder.apply(state, 1)
+
+
+def test_keys_that_the_program_added_to_a_parameter_group_are_restored() -> None:
+    """A scheduler needs the `initial_lr` of the interrupted run (pytorch#140900)."""
+    net, optimizer = trained()
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5).step()
+    optimizer.param_groups[0]["scale"] = torch.tensor([2.0, 3.0])
+    data, _ = saved(TrainingState(0, net, optimizer).collect())
+    other, fresh = trained(seed=9)
+    restored(data, other, fresh)
+    assert fresh.param_groups[0]["initial_lr"] == 0.01 and fresh.param_groups[0]["lr"] == 0.005
+    assert fresh.param_groups[0]["scale"].tolist() == [2.0, 3.0]
+    torch.optim.lr_scheduler.ExponentialLR(fresh, 0.5, last_epoch=1)
+
+
+@pytest.mark.parametrize("stepped", [False, True])
+def test_state_of_a_frozen_parameter_is_restored(stepped: bool) -> None:
+    """A program may freeze a layer for some steps and train it again (pytorch#192202)."""
+    net, optimizer = trained()
+    net[0].weight.requires_grad_(False)  # type: ignore[operator,union-attr]
+    data, _ = saved(TrainingState(0, net, optimizer).collect())
+    other = model(seed=9)
+    other[0].weight.requires_grad_(False)  # type: ignore[index,operator,union-attr]
+    fresh = torch.optim.AdamW(other.parameters(), lr=0.01)
+    if stepped:
+        other(torch.ones(2, 8)).sum().backward()
+        fresh.step()
+    restored(data, other, fresh)
+    assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
+    assert not other[0].weight.requires_grad  # type: ignore[index,union-attr]
+    assert other[0].weight in fresh.state  # type: ignore[index]
+
+
+class CountedStr(str):
+    """A name that counts how often it is compared as a prefix."""
+
+    calls = 0
+
+    def startswith(self, *args: Any) -> bool:
+        CountedStr.calls += 1
+        return super().startswith(*args)
+
+
+def test_many_parameters_are_matched_in_linear_time() -> None:
+    moments = {f"layer{number}": {"step": 1} for number in range(300)}
+    names = [CountedStr(f"optimizer.state.{name}.step") for name in moments]
+    CountedStr.calls = 0
+    drop_unsaved({"optimizer": {"state": moments}}, names)
+    assert len(moments) == 300 and CountedStr.calls <= 2 * len(names)
 
 
 def test_nested_optimizer_state_counts_as_saved() -> None:

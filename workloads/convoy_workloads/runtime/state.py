@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,40 +26,6 @@ SMALL_BYTES = 64 * 1024
 """Maximum size, in bytes, of a tensor of which each rank always saves its own version. Larger tensors are
 first compared between the ranks, once.
 """
-
-
-def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
-    """Remove from `state` the entries that were not saved and that a checkpoint need not contain.
-
-    These are a rank's own values, and the optimizer's state of parameters that never had a gradient.
-
-    `saved`: names of all saved entries. If no optimizer was saved, the optimizer's entries stay, so that
-    loading fails. Otherwise the optimizer would silently start without its history. An optimizer that was
-    saved before its first step has parameter groups but no state.
-    """
-    for name in [name for name in state if name.startswith("rank.")]:
-        if not _prune(state[name], name, saved):
-            del state[name]
-    kept = [name for name in saved if name.startswith("optimizer.state.")]
-    if not kept and not any(name.startswith("optimizer.param_groups.") for name in saved):
-        return
-    moments = state.get("optimizer", {}).get("state", {})
-    for name in list(moments):
-        if not any(one.startswith(f"optimizer.state.{name}.") for one in kept):
-            del moments[name]
-
-
-def _prune(tree: dict[str, Any], path: str, saved: Collection[str]) -> bool:
-    """Remove from `tree` every entry that was not saved. Return True if any entry remains."""
-    for key in list(tree):
-        name = f"{path}.{key}"
-        if isinstance(tree[key], dict) and tree[key]:
-            kept = _prune(tree[key], name, saved)
-        else:
-            kept = name in saved or any(one.startswith(f"{name}.") for one in saved)
-        if not kept:
-            del tree[key]
-    return bool(tree)
 
 
 class TrainingState:
@@ -166,10 +133,11 @@ class TrainingState:
             _overlay(state.get("extra", {}), own.get("extra", {}))
         set_model_state_dict(self._model, _without_self_copies(self._model, state["model"]))
         if self._optimizer is not None:
-            # Accept missing state: a parameter that had no gradient (see `drop_unsaved`) gets its state at
-            # its first gradient.
+            # Accept missing state: a parameter that had no gradient (see `drop_unsaved` in saved_entries.py)
+            # gets its state at its first gradient.
             options = StateDictOptions(strict=False)
-            set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"], options=options)
+            with _all_trainable(self._optimizer):
+                set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"], options=options)
         for name, value in self._extra.items():
             value.load_state_dict(state["extra"][name])
         if "generators" in own:
@@ -200,6 +168,24 @@ class TrainingState:
             if not (hasattr(one, "data_ptr") and parameters.intersection(_storage(one)))
         }
         return {"buffers": buffers, "extra": state.get("extra", {})}
+
+
+@contextmanager
+def _all_trainable(optimizer: Any) -> Iterator[None]:
+    """Treat the frozen parameters as trainable, because torch drops the saved state of frozen ones."""
+    frozen = [
+        one
+        for group in optimizer.param_groups
+        for one in group["params"]
+        if not one.requires_grad and (one.is_floating_point() or one.is_complex())
+    ]
+    try:
+        for one in frozen:
+            one.requires_grad_(True)
+        yield
+    finally:
+        for one in frozen:
+            one.requires_grad_(False)
 
 
 def _without_self_copies(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:

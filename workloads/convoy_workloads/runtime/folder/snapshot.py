@@ -41,7 +41,7 @@ from convoy_workloads.runtime.folder.storage import (
     write_json,
 )
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.state import drop_unsaved
+from convoy_workloads.runtime.saved_entries import add_saved, drop_unsaved
 from convoy_workloads.runtime.tiers.planning import without_duplicates
 
 
@@ -168,8 +168,10 @@ def load(state: dict[str, Any], folder: Path, group: Any = None) -> None:
     """Read the generation in `folder` into `state` with all ranks of `group`.
 
     Entries of `state` that a checkpoint need not contain are dropped if they were not saved (see
-    `drop_unsaved`).
+    `drop_unsaved`). Saved entries of the optimizer that `state` lacks are added (see `add_saved`).
     """
     reader = FileSystemReader(folder)
-    drop_unsaved(state, reader.read_metadata().state_dict_metadata)
+    saved = reader.read_metadata().state_dict_metadata
+    add_saved(state, saved)
+    drop_unsaved(state, saved)
     state_dict_loader.load(state, storage_reader=reader, process_group=group, no_dist=group is None)

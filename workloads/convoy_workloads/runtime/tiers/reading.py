@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from convoy_workloads.runtime.state import drop_unsaved
+from convoy_workloads.runtime.saved_entries import add_saved, drop_unsaved
 from convoy_workloads.runtime.tiers.memory_copy import MemoryCopy
 from convoy_workloads.runtime.tiers.planning import ShardLoadPlanner
 from convoy_workloads.runtime.tiers.shard import Part
@@ -51,12 +51,15 @@ def load(state: dict[str, Any], shards: Iterable[SavedValues], *, partial: bool 
     """Read the shards into `state`, by name and position. Any number of ranks may have saved them.
 
     Entries of `state` that a checkpoint need not contain are dropped if they were not saved (see
-    `drop_unsaved`). With `partial`, entries that were not saved stay unchanged instead. The function uses
-    no collective, so a rank can call it alone.
+    `drop_unsaved`). Saved entries of the optimizer that `state` lacks are added (see `add_saved`). With
+    `partial`, `state` keeps all its entries, and those that were not saved stay unchanged. The function
+    uses no collective, so a rank can call it alone.
     """
     reader = ShardReader(shards)
     if not partial:
-        drop_unsaved(state, reader.names)
+        saved = reader.read_metadata().state_dict_metadata
+        add_saved(state, saved)
+        drop_unsaved(state, saved)
     state_dict_loader.load(
         state, storage_reader=reader, planner=ShardLoadPlanner(allow_partial_load=partial), no_dist=True
     )
@@ -72,11 +75,6 @@ class ShardReader(StorageReader):
             self._values.update(one.values)
             for part in one.parts:
                 self._parts[MetadataIndex(part.name, torch.Size(part.offsets))] = (one, part)
-
-    @property
-    def names(self) -> set[str]:
-        """The names of all tensors and other values in the shards."""
-        return {index.fqn for index in self._parts} | set(self._values)
 
     def value(self, name: str) -> io.BytesIO:
         """Return a value that is not a tensor, encoded as `ShardLoadPlanner` expects it."""
