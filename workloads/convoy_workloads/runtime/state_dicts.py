@@ -16,6 +16,9 @@ import torch
 from torch.distributed.checkpoint import state_dict as dcp
 from torch.distributed.fsdp import FullyShardedDataParallel
 
+_WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module"}
+"""Names of the modules inside DistributedDataParallel, a compiled module, and a checkpoint wrapper."""
+
 
 @dataclass(frozen=True)
 class _Names:
@@ -26,7 +29,7 @@ class _Names:
     members: tuple[tuple[torch.Tensor, ...], ...]
     """The parameters in each group of the optimizer."""
     model: Mapping[str, str]
-    """Canonical names of the model's values, by the names in `model.state_dict()`."""
+    """The names of the model's values in `model.state_dict()`, by canonical name and in torch's order."""
     optimizer: tuple[tuple[str, ...], ...]
     """Canonical names of the parameters in each group of the optimizer."""
 
@@ -46,17 +49,24 @@ class StateDicts:
         this, which changes the next steps. So use `allocate` only before a load.
         """
         names = self._names
+        if isinstance(self._optimizer, (list, tuple)):
+            return self._of_several()
         if allocate and self._optimizer is not None and not self._optimizer.state:
             return self._by_torch(allocate=True)
         if names is None or not self._hold(names):
             return self._by_torch()
         raw = self._model.state_dict()
-        if raw.keys() != names.model.keys():
+        if raw.keys() != set(names.model.values()):
             return self._by_torch()
-        state: dict[str, Any] = {"model": {names.model[key]: value for key, value in raw.items()}}
+        state: dict[str, Any] = {"model": {name: raw[key] for name, key in names.model.items()}}
         if self._optimizer is not None:
             state["optimizer"] = self._optimizer_state(names)
         return state
+
+    def _of_several(self) -> dict[str, Any]:
+        """Let torch collect the state of a model with several optimizers."""
+        model, optimizer = dcp.get_state_dict(self._model, self._optimizer)
+        return {"model": model, "optimizer": optimizer}
 
     def _optimizer_state(self, names: _Names) -> dict[str, Any]:
         raw = self._optimizer.state_dict()
@@ -108,20 +118,16 @@ class StateDicts:
         if _has_flat_parameters(self._model):
             return None
         raw, found = self._model.state_dict(), state["model"]
-        if len(raw) != len(found):
-            return None
-        # Torch keeps the order of the values and shortens only their names.
-        pairs = list(zip(raw.items(), found.items()))  # noqa: B905
-        if not all(
-            _same(value, other) and (isinstance(value, torch.Tensor) or key.endswith(name))
-            for (key, value), (name, other) in pairs
-        ):
+        by_short = {_short(key): key for key in raw}
+        keys = {name: by_short.get(_short(name)) for name in found}
+        matched = {name: key for name, key in keys.items() if key and _same(raw[key], found[name])}
+        if not len(raw) == len(found) == len(set(matched.values())):
             return None
         groups = state["optimizer"]["param_groups"] if self._optimizer is not None else []
         return _Names(
             _parameters(self._model),
             _members(self._optimizer),
-            {key: name for (key, _), (name, _) in pairs},
+            matched,
             tuple(tuple(one["params"]) for one in groups),
         )
 
@@ -142,7 +148,7 @@ def _without_allocation(optimizer: Any) -> Iterator[None]:
         optimizer.state.pop(first, None)
 
 
-def _filled(state: Mapping[Any, Any]) -> dict[Any, Any]:
+def _filled(state: Any) -> dict[Any, Any]:
     """Return an optimizer's state without empty entries."""
     return {key: value for key, value in state.items() if not isinstance(value, dict) or value}
 
@@ -150,6 +156,11 @@ def _filled(state: Mapping[Any, Any]) -> dict[Any, Any]:
 def _has_flat_parameters(model: Any) -> bool:
     """Return True if a part of the model uses FSDP's first version, whose state only torch can collect."""
     return any(isinstance(one, FullyShardedDataParallel) for one in model.modules())
+
+
+def _short(name: str) -> str:
+    """Return a name without the parts that only a wrapper of a module adds."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def _parameters(model: Any) -> tuple[tuple[str, torch.Tensor], ...]:
