@@ -104,3 +104,90 @@ def test_several_threads_copy_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     copy.run()
     assert torch.equal(target, source)
     assert not [one for one in threading.enumerate() if one.name == "convoy-copy"]
+
+
+def test_without_a_further_thread_all_bytes_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    real = threading.Thread.start
+
+    def start(one: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        real(one)
+        started.append(one)
+
+    monkeypatch.setattr(memory_copy, "PIECE_BYTES", 8)
+    monkeypatch.setattr(memory_copy.torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(memory_copy.threading.Thread, "start", start)
+    target, source = torch.zeros(8, dtype=torch.float64), torch.arange(8.0, dtype=torch.float64)
+    copy = MemoryCopy()
+    copy.add(target, source)
+    copy.run()
+    assert torch.equal(target, source) and len(started) == 1 and not started[0].is_alive()
+
+
+def test_an_interrupted_copy_writes_nothing_after_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other thread is inside its piece when the caller is interrupted. It ends only if it is joined."""
+    caller, inside, joined = threading.current_thread(), threading.Event(), threading.Event()
+    calls: list[int] = []
+    real = threading.Thread.join
+
+    def interrupted(*_: int) -> None:
+        if threading.current_thread() is caller:
+            assert inside.wait(30)
+            raise KeyboardInterrupt
+        calls.append(1)
+        inside.set()
+        assert joined.wait(30)
+
+    def join(one: threading.Thread) -> None:
+        joined.set()
+        real(one)
+
+    monkeypatch.setattr(memory_copy, "PIECE_BYTES", 8)
+    monkeypatch.setattr(memory_copy.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(memory_copy.ctypes, "memmove", interrupted)
+    monkeypatch.setattr(memory_copy.threading.Thread, "join", join)
+    copy = MemoryCopy()
+    copy.add(torch.zeros(9, dtype=torch.float64), torch.ones(9, dtype=torch.float64))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            copy.run()
+        assert calls == [1] and not [one for one in threading.enumerate() if one.name == "convoy-copy"]
+    finally:
+        joined.set()
+
+
+def test_an_error_of_another_thread_is_an_error_of_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    caller, failed = threading.current_thread(), threading.Event()
+
+    def fail_elsewhere(*_: int) -> None:
+        if threading.current_thread() is not caller:
+            failed.set()
+            raise MemoryError
+        assert failed.wait(30)
+
+    monkeypatch.setattr(memory_copy, "PIECE_BYTES", 8)
+    monkeypatch.setattr(memory_copy.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(memory_copy.ctypes, "memmove", fail_elsewhere)
+    copy = MemoryCopy()
+    copy.add(torch.zeros(9, dtype=torch.float64), torch.ones(9, dtype=torch.float64))
+    with pytest.raises(MemoryError):
+        copy.run()
+
+
+def test_another_shape_does_not_write_beyond_the_target() -> None:
+    whole = torch.zeros(8)
+    copy = MemoryCopy()
+    copy.add(whole[:2], torch.ones(8))
+    with pytest.raises(RuntimeError):
+        copy.run()
+    assert not whole.any()
+
+
+def test_a_source_without_memory_is_copied_by_torch() -> None:
+    target = torch.ones(3)
+    copy = MemoryCopy()
+    copy.add(target, torch._efficientzerotensor(3))
+    copy.run()
+    assert not target.any()

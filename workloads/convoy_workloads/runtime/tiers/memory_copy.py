@@ -32,38 +32,72 @@ class MemoryCopy:
         self._bytes = 0
         self._others: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Targets and sources that torch must copy."""
+        self._failures: list[BaseException] = []
+        """Errors of the other threads."""
 
     def add(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Add a copy from `source` to `target`, which have the same shape. Torch converts the values if the
         types, devices or strides differ.
         """
-        if not (_is_plain(target) and _is_plain(source) and target.dtype == source.dtype):
+        if not (
+            _is_plain(target)
+            and _is_plain(source)
+            and target.dtype == source.dtype
+            and target.shape == source.shape
+        ):
             self._others.append((target, source))
             return
         to, start = target.data_ptr(), source.data_ptr()
         size = source.numel() * source.element_size()
         if to == start:
             return
+        if not (to and start):
+            self._others.append((target, source))  # No memory, such as a zero tensor of torch's autograd.
+            return
         self._bytes += size
         for at in range(0, size, PIECE_BYTES):
             self._pieces.append((to + at, start + at, min(PIECE_BYTES, size - at)))
 
     def run(self) -> None:
-        """Make all added copies. Return when all bytes are copied, also those from a GPU."""
-        for target, source in self._others:
-            target.copy_(source, non_blocking=True)
+        """Make all added copies. Return when all bytes are copied, also those from a GPU.
+
+        If an error ends the copy, the threads and the GPUs also have ended their parts. So the caller may
+        free the memory in both cases.
+        """
+        helpers: list[threading.Thread] = []
+        try:
+            for target, source in self._others:
+                target.copy_(source, non_blocking=_uses_cuda(target, source))
+            self._start(helpers)
+            self._work()
+        finally:
+            self._pieces.clear()
+            for one in helpers:
+                one.join()
+            devices = {one.device for pair in self._others for one in pair if one.device.type == "cuda"}
+            for device in devices:
+                torch.cuda.current_stream(device).synchronize()
+            self._others.clear()
+            self._bytes = 0
+        if self._failures:
+            raise self._failures.pop()
+
+    def _start(self, helpers: list[threading.Thread]) -> None:
+        """Start the other threads, and add them to `helpers`."""
         count = min(torch.get_num_threads(), MAX_THREADS, -(-self._bytes // PIECE_BYTES))
-        helpers = [threading.Thread(target=self._work, name="convoy-copy") for _ in range(count - 1)]
-        for one in helpers:
-            one.start()
-        self._work()
-        for one in helpers:
-            one.join()
-        devices = {one.device for pair in self._others for one in pair if one.device.type == "cuda"}
-        for device in devices:
-            torch.cuda.current_stream(device).synchronize()
-        self._others.clear()
-        self._bytes = 0
+        for _ in range(count - 1):
+            one = threading.Thread(target=self._help, name="convoy-copy")
+            try:
+                one.start()
+            except RuntimeError:  # The system permits no further thread. The other threads copy everything.
+                return
+            helpers.append(one)
+
+    def _help(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._failures.append(error)
 
     def _work(self) -> None:
         while True:
@@ -72,6 +106,11 @@ class MemoryCopy:
             except IndexError:
                 return
             ctypes.memmove(to, start, size)
+
+
+def _uses_cuda(*tensors: torch.Tensor) -> bool:
+    """Return True if a tensor is on a CUDA device, whose stream `run` waits for."""
+    return any(one.device.type == "cuda" for one in tensors)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
