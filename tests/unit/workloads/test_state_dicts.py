@@ -183,3 +183,58 @@ def test_a_model_that_computes_its_state_is_always_collected_by_torch(by_torch: 
     for _ in range(2):
         own.collect()
     assert by_torch == [1, 1]
+
+
+class Wrapper(torch.Tensor):
+    """A tensor that wraps another one and has no memory of its own, as quantised weights do."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Wrapper:
+        own: Wrapper = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        own.inner = inner
+        return own
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*(one.inner if isinstance(one, Wrapper) else one for one in args), **(kwargs or {}))
+        return Wrapper(result) if func is torch.ops.aten.detach.default else result
+
+
+class Parts(nn.Module):
+    """Two equal parts, of which only the first is compiled. Torch moves its names behind all others."""
+
+    def __init__(self, values: Callable[[float], torch.Tensor]) -> None:
+        super().__init__()
+        first: Any = nn.Module()
+        self.second: Any = nn.Module()
+        first.register_buffer("value", values(1.0))
+        self.second.register_buffer("value", values(2.0))
+        self.first = torch.compile(first, backend="eager")
+
+
+def test_a_model_that_is_compiled_in_part(by_torch: list[int]) -> None:
+    net = Parts(lambda value: torch.full((2,), value))
+    own = StateDicts(net)
+    for _ in range(2):
+        assert_as_torch(own.collect(), net, None)
+    assert by_torch == [1]
+
+
+def test_values_without_own_memory_keep_their_names() -> None:
+    own = StateDicts(Parts(lambda value: Wrapper(torch.full((2,), value))))
+    for _ in range(2):
+        found = {name: one.inner.tolist() for name, one in own.collect()["model"].items()}
+        assert found == {"first.value": [1.0, 1.0], "second.value": [2.0, 2.0]}
+
+
+def test_a_model_with_several_optimizers() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    optimizers = [torch.optim.AdamW(net[0].parameters()), torch.optim.AdamW(net[1].parameters())]
+    net(torch.ones(1, 3)).sum().backward()
+    for one in optimizers:
+        one.step()
+    own = StateDicts(net, optimizers)
+    for _ in range(2):
+        assert set(own.collect()["optimizer"]["state"]) == {name for name, _ in net.named_parameters()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed.checkpoint import state_dict as dcp
@@ -93,7 +93,10 @@ class StateDicts:
             with nullcontext() if may_step else _without_allocation(self._optimizer):
                 # One call for both, because torch examines the whole model in each call.
                 model, optimizer = dcp.get_state_dict(self._model, self._optimizer)
-            state = {"model": model, "optimizer": {**optimizer, "state": _filled(optimizer["state"])}}
+            state = {
+                "model": model,
+                "optimizer": {**optimizer, "state": _filled(cast("Any", optimizer["state"]))},
+            }
         self._names = self._names_of(state)
         return state
 
