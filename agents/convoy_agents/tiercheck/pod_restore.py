@@ -31,6 +31,8 @@ class PodRestore:
     """Time of the pod's first restore request, in monotonic seconds."""
     _fetches: dict[str, asyncio.Task[Unreadable]] = field(default_factory=dict)
     """The running and finished fetches by shard id."""
+    _ended: bool = False
+    """True after `cancel`."""
 
     @property
     def chosen(self) -> Generation | None:
@@ -55,8 +57,14 @@ class PodRestore:
         return []
 
     def start(self, key: str, fetch: Callable[[], Coroutine[None, None, Unreadable]]) -> None:
-        """Start to fetch and check a shard with `fetch`, unless this restore has done so already."""
-        if key not in self._fetches:
+        """Start to fetch and check a shard with `fetch`, unless this restore has done so already. Start a
+        failed fetch again, because the rank that asks may be a restarted process of the same pod.
+
+        Raises RestoreFailed after `cancel`.
+        """
+        if self._ended:
+            raise RestoreFailed("this restore of the pod has ended")
+        if (task := self._fetches.get(key)) is None or _failed(task):
             task = self._fetches[key] = asyncio.create_task(fetch())
             # A rank gets the exception when it asks for the shard. No rank may ask, so mark it as retrieved.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -75,6 +83,11 @@ class PodRestore:
             raise
 
     def cancel(self) -> None:
-        """End all fetches, because the pod has left the node or makes another attempt."""
+        """End all fetches: the pod has left the node, makes another attempt, or needs no more shards."""
+        self._ended = True
         for task in self._fetches.values():
             task.cancel()
+
+
+def _failed(task: asyncio.Task[Unreadable]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None

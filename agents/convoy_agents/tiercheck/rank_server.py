@@ -328,6 +328,7 @@ class RankServer:
             pod_restore.left.discard(connection.rank)
             if not pod_restore.left:
                 del self._pod_restores[plan.pod_uid]
+                pod_restore.cancel()  # A rank that declines does not wait for all shards.
                 if pod_restore.chosen is not None:
                     metrics.RESTORE_SECONDS.observe(time.monotonic() - pod_restore.started)
                 await self._finish_pod_restore(pod_restore)

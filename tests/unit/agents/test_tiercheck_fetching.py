@@ -150,3 +150,31 @@ class TestPodRestore:
         own.cancel()
         with pytest.raises(RestoreFailed, match="ended"):
             await waiting
+
+    async def test_a_failed_fetch_starts_again_for_a_rank_that_asks_later(self) -> None:
+        calls: list[int] = []
+
+        async def fetch() -> list[tuple[str, str]]:
+            calls.append(1)
+            if len(calls) == 1:
+                raise RestoreFailed("the store does not answer", store=True)
+            return []
+
+        own = self.restore()
+        for wanted in (RestoreFailed, None, None):
+            own.start("key", fetch)
+            if wanted:
+                with pytest.raises(wanted):
+                    await own.result("key")
+            else:
+                assert await own.result("key") == []
+        assert calls == [1, 1]
+
+    async def test_an_ended_restore_starts_no_fetch(self) -> None:
+        async def fetch() -> list[tuple[str, str]]:
+            raise AssertionError("a fetch")
+
+        own = self.restore()
+        own.cancel()
+        with pytest.raises(RestoreFailed, match="has ended"):
+            own.start("key", fetch)

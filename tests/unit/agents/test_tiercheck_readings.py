@@ -145,3 +145,22 @@ async def test_drop_job_drops_the_shards_that_a_pod_was_reading() -> None:
             node.ranks.drop_job("job")
         await node.serve("c", "restore", "restored")
         assert node.dropped == dropped
+
+
+async def test_the_last_rank_that_declines_ends_the_fetches_of_the_pod() -> None:
+    node, fetching, ended = Node(), asyncio.Event(), asyncio.Event()
+
+    async def fetch() -> list[tuple[str, str]]:
+        fetching.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return []
+
+    node.assigned("a", 1)
+    await node.serve("a", "restore")
+    node.ranks._pod_restores["a"].start("key", fetch)
+    await fetching.wait()
+    await node.serve("a", "restored")
+    await asyncio.wait_for(ended.wait(), 30)
