@@ -43,7 +43,7 @@ def aligned_buffer(size: int) -> memoryview:
     the data of a large bytearray starts 16 bytes after a page, and the kernel's `rep movsb` is slow if the
     target lies so little behind the source within a page.
     """
-    return memoryview(mmap.mmap(-1, size))
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def chunk_spans(length: int) -> Iterator[tuple[int, int]]:
