@@ -161,7 +161,7 @@ def test_a_parameter_without_gradients_has_no_state_after_a_restore() -> None:
     assert not fresh.state.get(other.get_parameter("unused"))
 
 
-def restored(data: bytearray, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restored(data: bytearray, net: torch.nn.Module, optimizer: Any) -> None:
     holder = TrainingState(0, net, optimizer)
     holder.allocate_optimizer_state()
     state = holder.load_target()
@@ -198,6 +198,23 @@ def test_state_of_a_frozen_parameter_is_restored(stepped: bool) -> None:
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
     assert not other[0].weight.requires_grad  # type: ignore[index,union-attr]
     assert other[0].weight in fresh.state  # type: ignore[index]
+
+
+def test_several_optimizers_of_one_model_are_restored() -> None:
+    def made(seed: int) -> tuple[torch.nn.Module, Any]:
+        net = model(seed)
+        first, rest = list(net.parameters())[:2], list(net.parameters())[2:]
+        both = [torch.optim.AdamW(first, lr=0.01), torch.optim.SGD(rest, lr=0.01, momentum=0.9)]
+        net(torch.randn(4, 8)).square().sum().backward()
+        for one in both:
+            one.step()
+        return net, both
+
+    net, optimizers = made(0)
+    data, _ = saved(TrainingState(0, net, optimizers).collect())
+    other, fresh = made(9)
+    restored(data, other, fresh)
+    assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizers).collect())
 
 
 class CountedStr(str):

@@ -175,7 +175,8 @@ def _all_trainable(optimizer: Any) -> Iterator[None]:
     """Treat the frozen parameters as trainable, because torch drops the saved state of frozen ones."""
     frozen = [
         one
-        for group in optimizer.param_groups
+        for own in (optimizer if isinstance(optimizer, (list, tuple)) else [optimizer])
+        for group in own.param_groups
         for one in group["params"]
         if not one.requires_grad and (one.is_floating_point() or one.is_complex())
     ]
