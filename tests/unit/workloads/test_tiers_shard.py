@@ -12,6 +12,7 @@ from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from convoy_workloads.runtime.saved_entries import drop_unsaved
 from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.tiers import planning, reading, shard
+from convoy_workloads.runtime.tiers.values import UnsavableError
 
 
 def model(seed: int = 0) -> torch.nn.Module:
@@ -288,3 +289,17 @@ def test_an_index_larger_than_its_reserved_space_is_rejected() -> None:
 def test_invalid_bytes_are_rejected_as_a_shard(data: bytes) -> None:
     with pytest.raises(shard.ShardError):
         shard.read(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kind"),
+    [
+        (torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8), "quantized"),
+        (torch.eye(3).to_sparse(), "sparse_coo"),
+        (torch.empty(3, device="meta"), "meta"),
+    ],
+    ids=["quantized", "sparse", "meta"],
+)
+def test_a_tensor_that_cannot_be_saved_is_refused_by_name(tensor: torch.Tensor, kind: str) -> None:
+    with pytest.raises(UnsavableError, match=rf"^model.codes: a {kind} tensor cannot be saved$"):
+        saved({"model": {"weight": torch.ones(2), "codes": tensor}})

@@ -75,7 +75,13 @@ class StateSnapshot:
 
     @cached_property
     def local(self) -> SavePlan:
-        """DCP's plan of this rank's own values, before the plans of all ranks are merged."""
+        """DCP's plan of this rank's own values, before the plans of all ranks are merged.
+
+        Raises UnsavableError for a tensor whose bytes in memory are not its values.
+        """
+        for name, value in self.planner.state_dict.items():
+            if isinstance(value, torch.Tensor) and (kind := _unsavable(value)):
+                raise values.UnsavableError(f"{name}: a {kind} tensor cannot be saved")
         return self.planner.create_local_plan()
 
     @cached_property
@@ -125,12 +131,12 @@ def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
     """Agree with all ranks of `group` which rank writes which values. Return this rank's part of the plan.
     `group`: None if the rank is alone.
 
-    Raises UnsavableError if a value of this rank cannot be encoded exactly. Raises torch's error on rank 0
+    Raises UnsavableError if a value of this rank cannot be saved exactly. Raises torch's error on rank 0
     if the states of the ranks do not match. In both cases all other ranks raise OtherRankFailed.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
-    plans: list[Any] = [snapshot.local]
+    plans: list[Any] = [run_on_all(lambda: snapshot.local, group)]
     if group is not None:
         plans = [None] * world
         dist.gather_object(snapshot.local, plans if rank == 0 else None, dst=0, group=group)
@@ -184,6 +190,15 @@ def _wanted(item: WriteItem) -> tuple[str, Box, tuple[int, ...], torch.dtype]:
     assert data is not None  # noqa: S101 - it is a tensor's
     box = (tuple(data.chunk.offsets), tuple(data.chunk.sizes))
     return item.index.fqn, box, tuple(data.size), data.properties.dtype
+
+
+def _unsavable(tensor: torch.Tensor) -> str:
+    """Return the kind of a tensor that cannot be saved; empty if it can."""
+    if tensor.device.type == "meta":
+        return "meta"
+    if tensor.is_quantized:
+        return "quantized"
+    return "" if tensor.layout is torch.strided else str(tensor.layout).removeprefix("torch.")
 
 
 def _structure_of_values(state: Mapping[str, Any]) -> Hashable:
