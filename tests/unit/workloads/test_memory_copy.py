@@ -191,3 +191,14 @@ def test_a_source_without_memory_is_copied_by_torch() -> None:
     copy.add(target, torch._efficientzerotensor(3))
     copy.run()
     assert not target.any()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_bytes_are_copied_to_an_address_or_left_to_torch(name: str) -> None:
+    source = SOURCES[name]
+    target = torch.zeros(source.shape, dtype=source.dtype)
+    copy = MemoryCopy()
+    added = copy.add_bytes(target.data_ptr(), source)
+    copy.run()
+    assert added == (name in {"contiguous", "a number", "a parameter"})
+    assert torch.equal(target, source.clone() if added else torch.zeros_like(target))

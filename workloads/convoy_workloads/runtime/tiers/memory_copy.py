@@ -54,6 +54,20 @@ class MemoryCopy:
         if not (to and start):
             self._others.append((target, source))  # No memory, such as a zero tensor of torch's autograd.
             return
+        self._add_pieces(to, start, size)
+
+    def add_bytes(self, to: int, source: torch.Tensor) -> bool:
+        """Add a copy of the tensor's bytes to the address `to`, which must have room for them. Return False,
+        and add nothing, if only torch can read the tensor's values.
+
+        This takes a third of the time of `add`, which counts for many small tensors.
+        """
+        start = source.data_ptr() if _is_plain(source) else 0
+        if start:
+            self._add_pieces(to, start, source.numel() * source.element_size())
+        return bool(start)
+
+    def _add_pieces(self, to: int, start: int, size: int) -> None:
         self._bytes += size
         for at in range(0, size, PIECE_BYTES):
             self._pieces.append((to + at, start + at, min(PIECE_BYTES, size - at)))

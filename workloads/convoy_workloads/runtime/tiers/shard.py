@@ -159,9 +159,12 @@ def write(
     if _HEADER + len(text) > layout.data:
         raise TooLarge(f"an index of {len(text)} bytes does not fit")
     whole = torch.frombuffer(target, dtype=torch.uint8, count=layout.size)
-    copy = MemoryCopy()
+    copy, start = MemoryCopy(), whole.data_ptr()
     for part, tensor in zip(layout.parts, tensors):  # noqa: B905 - `strict` came with Python 3.10
-        if part.length:
+        if not part.length:
+            continue
+        same = tuple(tensor.shape) == part.sizes and tensor.dtype is getattr(torch, part.dtype)
+        if not (same and copy.add_bytes(start + part.at, tensor)):
             room = whole[part.at : part.at + part.length].view(tensor.dtype).view(part.sizes)
             copy.add(room, tensor.detach())
     copy.run()
