@@ -2,8 +2,8 @@
 
     python -m e2e.kernels.fuzz [--cases 100000] [--seed 1] [--libraries DIR]
 
-A suite is a module `fuzz_<name>.py` of this folder: `KERNELS`, optionally `EMULATED` (compiler flags for
-instruction sets that this machine lacks), and `fuzz(kernel's name, functions by instruction set)`, which
+A suite is a module `fuzz_<name>.py` of this folder: `KERNELS`, optionally `EMULATED` (an `Emulation` by
+instruction set), and `fuzz(kernel's name, functions by instruction set)`, which
 returns an object with `run(random) -> str` and `close()`. Every case has a seed of its own, which is printed
 if the case fails.
 """
@@ -25,6 +25,7 @@ import numpy as np
 from convoy_workloads.kernels import build, instruction_sets, library
 from convoy_workloads.kernels.dispatch import Kernel
 from convoy_workloads.kernels.errors import KernelError
+from e2e.kernels.emulation import Emulation
 
 CASES = 100_000
 
@@ -37,15 +38,16 @@ def suites() -> Iterator[tuple[Any, Kernel[Any]]]:
             yield module, kernel
 
 
-def functions(kernel: Kernel[Any], emulated: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+def functions(kernel: Kernel[Any], emulated: Mapping[str, Emulation], folder: Path | None) -> dict[str, Any]:
     """Return the kernel's functions by instruction set: those that this machine has, and emulated ones."""
     found = {}
     for name in kernel.instruction_sets:
         unit = f"{kernel.name}_{name}"
-        if not instruction_sets.missing_flags(name, instruction_sets.cpu_flags()):
+        missing = instruction_sets.missing_flags(name, instruction_sets.cpu_flags())
+        if not missing:
             path = folder / f"{unit}.so" if folder else library.find(unit)
-        elif name in emulated:
-            path = emulate(unit, emulated[name], folder)
+        elif name in emulated and emulated[name].suffices(missing):
+            path = emulate(unit, emulated[name].compiler_flags, folder)
         else:
             continue
         found[name] = kernel.bind(ctypes.CDLL(str(path)))

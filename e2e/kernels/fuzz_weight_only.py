@@ -13,11 +13,11 @@ from convoy_workloads.kernels.packing import PackedWeights
 from convoy_workloads.kernels.threads import ThreadPool
 from convoy_workloads.kernels.weight_only import BFLOAT16, FLOAT32, Matrix, Product
 from convoy_workloads.kernels.weight_only_twin import Case, from_bfloat16, product, random_case, to_bfloat16
+from e2e.kernels.emulation import Emulation
 from e2e.kernels.guarded import Guarded
 
 KERNELS = (w4a16.KERNEL, w8a16.KERNEL)
-EMULATED = {"amx": ("-DCONVOY_EMULATE_TILES",)}
-"""Compiler flags with which an instruction set that this machine lacks can be tried."""
+EMULATED = {"amx": Emulation(("-DCONVOY_EMULATE_TILES",), frozenset({"amx_tile", "amx_bf16"}))}
 _ROWS = (1, 1, 2, 3, 4, 5, 6, 9, 11, 12, 13, 16, 17, 24, 25, 33, 40)
 _TYPES = ((FLOAT32, np.dtype(np.float32)), (BFLOAT16, np.dtype(np.uint16)))
 _CANARY = {np.dtype(np.float32): -7.25e11, np.dtype(np.uint16): 0xABCD}

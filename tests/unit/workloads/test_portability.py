@@ -23,7 +23,7 @@ COMMANDS = Path(convoy_commands.__file__).parent
 FOLDERS = [*(PACKAGE / part for part in PARTS), COMMANDS]
 SOURCES = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 ENTRY = "convoy_launch.py"
-NEED_TORCH = {"optimizer_state.py", "snapshot.py"}
+NEED_TORCH = {"optimizer_state.py", "snapshot.py", "state_dicts.py"}
 """Files that are imported only by code that has already imported torch."""
 
 

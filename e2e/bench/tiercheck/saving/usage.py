@@ -1,4 +1,4 @@
-"""What a process has used so far: processor time by thread, page faults, switches, and bytes of its calls."""
+"""The resources that a process has used so far: processor time, page faults, switches, and bytes of calls."""
 
 from __future__ import annotations
 

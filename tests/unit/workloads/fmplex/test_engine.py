@@ -246,7 +246,8 @@ def test_an_adapter_of_a_lower_rank_comes_from_a_file(tmp_path: Path) -> None:
     made = engine([task, {"name": "plain", "head": "classify:2"}], tmp_path)
     found = run(made, texts(1, "own", "hello"), texts(2, "plain", "hello"))
     row = values(found[1])[0]
-    assert row[0] == row[1]
+    # Processors sum the two equal rows of the head in different orders, so the last bits may differ.
+    assert row[0] == pytest.approx(row[1], abs=1e-5)
     assert not np.array_equal(row, values(found[2])[0])
 
 

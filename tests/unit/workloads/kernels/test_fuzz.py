@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 from e2e.kernels import fuzz
-from e2e.kernels.fuzz_weight_only import Fuzz
+from e2e.kernels.fuzz_weight_only import EMULATED, Fuzz
 from e2e.kernels.guarded import Guarded
 from tests.cases import cases
 
@@ -43,3 +43,16 @@ def test_guarded_memory_ends_beside_its_guards() -> None:
         assert edge % 4096 == 0
     with pytest.raises(ValueError, match="more than the memory's"):
         memory.array(np.uint8, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("missing", "suffices"),
+    [
+        ({"amx_tile", "amx_bf16"}, True),
+        ({"amx_tile"}, True),
+        ({"amx_tile", "amx_bf16", "avx512f"}, False),
+        ({"avx2", "amx_tile"}, False),
+    ],
+)
+def test_emulated_tiles_still_need_the_rest_of_the_instruction_set(missing: set[str], suffices: bool) -> None:
+    assert EMULATED["amx"].suffices(missing) is suffices
