@@ -8,7 +8,7 @@ from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
 from e2e.bench.tiercheck.saving.memory import ALL, CPU, EARLY, FULL, LATE, Measurements
 from e2e.bench.tiercheck.saving.peer import Transfers
 from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
-from e2e.bench.tiercheck.saving.steps import EACH, PLAIN, SPARSE, WITHOUT
+from e2e.bench.tiercheck.saving.steps import EACH, PLAIN_JOURNAL, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
 
 from convoy_workloads.bench.figures import Figures
@@ -108,12 +108,12 @@ def test_the_plain_program_is_compared_with_the_steps_of_its_turn():
             f"{steps} {WITHOUT}": [4.0, 6.0, 5.0, 8.0, 12.0, 10.0],
             f"{steps} {EACH}": [5.5, 11.0],
             f"{steps} {SPARSE}": [5.0, 10.1],
-            f"{steps} {PLAIN}": [6.0, 12.0],
+            f"{steps} {PLAIN_JOURNAL}": [6.0, 12.0],
             f"{steps} {EACH}: saves": [1.0, 0.5],
             f"{steps} {SPARSE}: saves": [1.0, 1.0],
         }
     )
-    assert row(given, f"{steps}, {PLAIN} / without")["value"] == 1.2
+    assert row(given, f"{steps}, {PLAIN_JOURNAL} / without")["value"] == 1.2
     assert row(given, f"{steps}, {EACH} / without")["value"] == 1.1
 
 

@@ -7,7 +7,8 @@ values at each save, as long as the model and the optimizer still have the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
@@ -48,11 +49,11 @@ class StateDicts:
         With `allocate`, let torch allocate the state of an optimizer that has none. Torch takes a step for
         this, which changes the next steps. So use `allocate` only before a load.
         """
-        names = self._names
         if isinstance(self._optimizer, (list, tuple)):
             return self._of_several()
         if allocate and self._optimizer is not None and not self._optimizer.state:
             return self._by_torch(allocate=True)
+        names = self._names
         if names is None or not self._hold(names):
             return self._by_torch()
         raw = self._model.state_dict()
@@ -102,16 +103,12 @@ class StateDicts:
 
     def _hold(self, names: _Names) -> bool:
         """Return True if the model and the optimizer have the same parameters as when the names were read."""
-        own, known = _parameters(self._model), names.parameters
-        if len(own) != len(known) or any(
-            name != other or one is not two
-            for (name, one), (other, two) in zip(own, known)  # noqa: B905
-        ):
-            return False
-        members = _members(self._optimizer)
-        return len(members) == len(names.members) and all(
-            len(one) == len(two) and all(a is b for a, b in zip(one, two))  # noqa: B905
-            for one, two in zip(members, names.members)  # noqa: B905
+        own, members = _parameters(self._model), _members(self._optimizer)
+        return (
+            [name for name, _ in own] == [name for name, _ in names.parameters]
+            and _same_objects([one for _, one in own], [one for _, one in names.parameters])
+            and len(members) == len(names.members)
+            and all(map(_same_objects, members, names.members))
         )
 
     def _names_of(self, state: Mapping[str, Any]) -> _Names | None:
@@ -173,6 +170,10 @@ def _parameters(model: Any) -> tuple[tuple[str, torch.Tensor], ...]:
 def _members(optimizer: Any) -> tuple[tuple[torch.Tensor, ...], ...]:
     groups = [] if optimizer is None else optimizer.param_groups
     return tuple(tuple(group["params"]) for group in groups)
+
+
+def _same_objects(ones: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(ones) == len(others) and all(map(operator.is_, ones, others))
 
 
 def _same(one: Any, other: Any) -> bool:

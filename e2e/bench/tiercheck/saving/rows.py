@@ -16,11 +16,9 @@ from e2e.bench.tiercheck.saving.steps import (
     ENCODING,
     GRADIENTS,
     LONG_SECONDS,
+    PLAIN_JOURNAL,
     SPARSE,
     WITHOUT,
-)
-from e2e.bench.tiercheck.saving.steps import (
-    PLAIN as PLAIN_STEPS,
 )
 from e2e.bench.tiercheck.saving.upload import Uploads
 
@@ -187,7 +185,7 @@ def _steps(found: Measurements, figures: Figures) -> None:
     for steps in (name.removesuffix(f" {WITHOUT}") for name in names):
         seconds = {
             kind: found.values[f"{steps} {kind}"]
-            for kind in (WITHOUT, EACH, SPARSE, PLAIN_STEPS)
+            for kind in (WITHOUT, EACH, SPARSE, PLAIN_JOURNAL)
             if f"{steps} {kind}" in found.values
         }
         for kind, values in seconds.items():
@@ -197,8 +195,10 @@ def _steps(found: Measurements, figures: Figures) -> None:
         # Every turn has several blocks without saves between the others, so compare with their mean.
         each = len(plain) // turns
         beside = [statistics.mean(plain[at * each : (at + 1) * each]) for at in range(turns)]
-        if PLAIN_STEPS in seconds:
-            _ratios(figures, Metric(f"{steps}, {PLAIN_STEPS} / without", "x"), seconds[PLAIN_STEPS], beside)
+        if PLAIN_JOURNAL in seconds:
+            _ratios(
+                figures, Metric(f"{steps}, {PLAIN_JOURNAL} / without", "x"), seconds[PLAIN_JOURNAL], beside
+            )
         targeted = float(steps.split()[2]) >= LONG_SECONDS
         for kind, target in ((EACH, 1.03), (SPARSE, 1.01)):
             metric = Metric(f"{steps}, {kind} / without", "x", target if targeted else None)

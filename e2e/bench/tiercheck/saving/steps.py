@@ -27,7 +27,7 @@ EVERY = 10
 _CHUNK = 4 << 20
 WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save every {EVERY}"
 GRADIENTS, ENCODING = "copy of the gradients", "encoding of the gradients"
-PLAIN = "with a plain copy and digests of the gradients after each"
+PLAIN_JOURNAL = "with a plain copy and digests of the gradients after each"
 """Block of steps with the least work that a journal of every step needs."""
 
 
@@ -113,7 +113,7 @@ class Steps:
         plain = PlainJournal(self._optimizer)
         blocks = [(WITHOUT, 5), (SPARSE, EVERY), (WITHOUT, 5), (EACH, 6)]
         if long:
-            blocks += [(WITHOUT, 5), (PLAIN, 6)]
+            blocks += [(WITHOUT, 5), (PLAIN_JOURNAL, 6)]
         for _ in range(min(LONG_TURNS if long else TURNS, rounds)):
             for kind, count in blocks:
                 self.wait_until_idle()
@@ -124,7 +124,7 @@ class Steps:
                 for step in range(count):
                     self._work(length)
                     self._step()
-                    if kind == PLAIN:
+                    if kind == PLAIN_JOURNAL:
                         plain.save()
                     due = kind == EACH or (kind == SPARSE and not step)
                     # Skip the save if no buffer is free, as `job.checkpoint` does.
