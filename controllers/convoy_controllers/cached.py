@@ -43,6 +43,20 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherPod:
+    """A cached pod that belongs to no job of Convoy: what it takes from its node."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    node: str
+    """Name of the pod's node; empty without one, and for a pod that has ended."""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Thousandths of each resource's unit, by name of the resource."""
+
+
+@dataclass(frozen=True, slots=True)
 class Announcement:
     """A true condition of a Node that may announce its end (spotpool/conventions.py)."""
 
@@ -74,6 +88,8 @@ class Node:
     """The Node's true conditions that may announce its end."""
     shutting_down: bool = False
     """True while the node's kubelet reports that the node shuts down."""
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """Thousandths of each resource's unit that pods may request on the node, by name of the resource."""
     qualified: Mapping[str, Any] = field(default_factory=dict)
     """The Node's Qualified condition, which Convoy itself sets; empty if the Node does not have this
     condition.

@@ -13,6 +13,7 @@ from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.resources import Resource
 from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.traffic import Figures
@@ -188,6 +189,17 @@ class Reader(Protocol):
 
     def node(self, name: str) -> Node | None:
         """Return a node; None if it does not exist."""
+        ...
+
+    def rooms(self) -> Rooms | None:
+        """Return all nodes with the room on them; None until the operator knows the pods of others. The
+        first call makes the operator read them.
+        """
+        ...
+
+    @property
+    def served(self) -> frozenset[Resource]:
+        """Return the optional resources that the API server serves."""
         ...
 
     def reported_node(self, node: Node) -> ReportedNode:

@@ -30,6 +30,8 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
+    optional: bool = False
+    """True if a cluster may lack the resource. The operator then watches it only where it is served."""
 
     @property
     def api_version(self) -> str:
@@ -72,6 +74,20 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 SUBJECT_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
+GANG_GROUP = "scheduling.k8s.io"
+"""API group of Kubernetes' own gangs."""
+NATIVE_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Versions of Kubernetes' own gangs, the newest first: v1beta1 and v1alpha3 in 1.37, v1alpha2 in 1.36."""
+NATIVE_POD_GROUPS = tuple(
+    Resource(GANG_GROUP, version, "podgroups", "PodGroup", optional=True) for version in NATIVE_VERSIONS
+)
+NATIVE_WORKLOADS = tuple(
+    Resource(GANG_GROUP, version, "workloads", "Workload", optional=True) for version in NATIVE_VERSIONS
+)
+COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", optional=True)
+VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", optional=True)
+KUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", optional=True)
+PRIORITY_CLASSES = Resource(GANG_GROUP, "v1", "priorityclasses", "PriorityClass", namespaced=False)
 TRAINING_JOBS = resource_of(trainingjob.KIND)
 SERVING_JOBS = resource_of(servingjob.KIND)
 EXPERIMENTS = resource_of(experiment.KIND)

@@ -91,6 +91,10 @@ class PodView:
     """
     started: float = 0.0
     """Unix seconds at which the kubelet accepted the pod; 0 until then."""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests of the whole pod in thousandths of each resource's unit, by name of the resource."""
+    priority: int = 0
+    """Priority of the pod, as admission has set it."""
     cpu_millicores: int = 0
     """Processor request of the ranks' container, in thousandths of a core; 0 without a request."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from convoy_crds.engine import Engine
@@ -80,7 +80,24 @@ def without(layout: Iterable[Slot], absent: Collection[tuple[str, int]]) -> tupl
 def present(job: TrainingJob) -> tuple[Slot, ...]:
     """Return the slots of the job's current incarnation, according to the job's status."""
     absent = {(role.name, replica) for role in job.status.roles for replica in role.absent}
-    return without(slots(job), absent) if absent else slots(job)
+    layout = numbered(slots(job), {role.name: role.order for role in job.status.roles})
+    return without(layout, absent) if absent else layout
+
+
+def numbered(layout: tuple[Slot, ...], orders: Mapping[str, Sequence[int]]) -> tuple[Slot, ...]:
+    """Return the slots with their ranks in these orders: replicas by name of the role. Replicas that an order
+    lacks come last in their role. An empty order means the order of the replicas.
+    """
+    if not any(orders.values()):
+        return layout
+    roles = list(dict.fromkeys(slot.role for slot in layout))
+    places = {(role, replica): place for role, order in orders.items() for place, replica in enumerate(order)}
+
+    def key(slot: Slot) -> tuple[int, int, int]:
+        place = places.get((slot.role, slot.replica), len(layout))
+        return roles.index(slot.role), place, slot.replica
+
+    return without(sorted(layout, key=key), ())
 
 
 def world_size(layout: Iterable[Slot]) -> int:

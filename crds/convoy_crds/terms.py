@@ -77,6 +77,8 @@ ANNOTATION_BORN = "convoy.dev/born-incarnation"
 """Annotation with the incarnation for which a pod was created. Later incarnations may restart the ranks in
 the same pod.
 """
+ANNOTATION_PLANNED_NODE = "convoy.dev/planned-node"
+"""Annotation with the node that Convoy chose for a pod. The pod's affinity prefers this node."""
 ANNOTATION_CONTAINER = "convoy.dev/container"
 """Annotation with the name of the ranks' container. It is needed because admission webhooks may insert
 containers before that container.

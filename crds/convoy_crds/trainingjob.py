@@ -21,6 +21,7 @@ from convoy_crds.meta import (
     map_list,
     validated,
 )
+from convoy_crds.placement import Placement
 from convoy_crds.podtemplate import PodTemplate, depth_checked
 from convoy_crds.template_cel import has_container, has_field
 from convoy_crds.trainingjob_checkpoint import Checkpoint
@@ -241,6 +242,7 @@ class TrainingJobSpec(Model):
     recovery: Recovery = Field(default_factory=Recovery)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     guard: Guard = Field(default_factory=Guard)
+    placement: Placement = Field(default_factory=Placement)
     trace: Trace | None = None
     suspend: bool = False
     """True: Convoy saves a checkpoint and deletes all pods, but keeps the job. False: the job runs."""
@@ -280,8 +282,9 @@ class TrainingJob(Model):
             f" || ({unchanged.roles('self.spec.roles', 'oldSelf.spec.roles')}"
             f" && {unchanged.checkpoint('self.spec.checkpoint', 'oldSelf.spec.checkpoint')}"
             " && has(self.spec.engine) == has(oldSelf.spec.engine)"
-            " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))",
-            "engine, roles and checkpoint may change only while status.phase is Pending, Suspending or "
+            " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine)"
+            f" && {unchanged.placement('self.spec.placement', 'oldSelf.spec.placement')})",
+            "engine, roles, checkpoint and placement may change only while status.phase is Pending, Suspending or "
             "Suspended, or in the update that sets suspend: true; if the job has ended, create another job",
             ".spec",
         ),
@@ -323,6 +326,9 @@ KIND = Kind(
         Column("Incarnation", ".status.incarnation", "integer", wide=True),
         Column("Independent", ".status.independent", wide=True),
         Column("Goodput", ".status.goodput.ratio", "number", wide=True),
+        Column("Placement", ".status.placement.summary", wide=True),
+        Column("Gang", ".status.placement.gang", wide=True),
+        Column("Queue", ".status.placement.queue.name", wide=True),
         Column("Reason", ".status.reason", wide=True),
         Column("Message", ".status.message", wide=True),
     ),

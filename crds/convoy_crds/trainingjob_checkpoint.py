@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -74,6 +75,10 @@ class LocalTier(Model):
     """
 
 
+ZONE_KEY = "topology.kubernetes.io/zone"
+"""Node label that separates copies if nothing else is set."""
+
+
 class PeerTier(Model):
     """Copies of checkpoints in the memory of other nodes of the job. They survive the loss of a node."""
 
@@ -81,8 +86,14 @@ class PeerTier(Model):
     """Number of copies of each rank's part. The checkpoint survives if this many nodes are lost at the same
     time.
     """
-    topology_key: Annotated[str, Field(min_length=1, max_length=253)] = "topology.kubernetes.io/zone"
-    """Node label. If possible, a copy is stored on a node that has a different value of this label."""
+    topology_key: Annotated[str, Field(min_length=1, max_length=317)] | None = None
+    """Node label. If possible, a copy is stored on a node that has a different value of this label. If absent,
+    it is the first key of `placement.topologyKeys`, or `topology.kubernetes.io/zone` without one.
+    """
+
+    def domain_key(self, topology_keys: Sequence[str] = ()) -> str:
+        """Return the node label whose domains separate copies, for a job with these topology keys."""
+        return self.topology_key or next(iter(topology_keys), ZONE_KEY)
 
 
 class Tiers(Model):

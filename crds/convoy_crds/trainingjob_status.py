@@ -11,6 +11,7 @@ from pydantic import Field
 
 from convoy_crds.meta import MAX_REPLICAS, Bookkeeping, Condition, StatusModel, map_list
 from convoy_crds.metric_names import MAX_METRICS
+from convoy_crds.placement import PlacementStatus
 from convoy_crds.trainingjob_independent import MAX_RECORDS, MAX_ROLES, IndependentRecord, IndependentStatus
 from convoy_crds.trainingjob_trace import TraceRecord, TraceStatus
 
@@ -40,6 +41,8 @@ class RoleStatus(StatusModel):
     """Number of pods whose ranks run."""
     absent: Annotated[list[int], Field(max_length=MAX_REPLICAS)] = Field(default_factory=list)
     """Numbers of the replicas that are missing from the incarnation."""
+    order: Annotated[list[int], Field(max_length=MAX_REPLICAS)] = Field(default_factory=list)
+    """Numbers of the replicas in the order of their ranks. Absent if the ranks follow the numbers."""
     independent: IndependentStatus | None = None
     """Further counts of an Independent role. Absent for a Member role."""
 
@@ -377,6 +380,8 @@ class TrainingJobStatus(StatusModel):
     checkpoint: CheckpointStatus | None = None
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
     """Stragglers of this incarnation that the detector found in the newest window."""
+    placement: PlacementStatus | None = None
+    """Where the pods run, and who placed them."""
     trace: TraceStatus | None = None
     internal: TrainingJobInternal = Field(default_factory=TrainingJobInternal)
 

@@ -20,7 +20,6 @@ _SPEC = (
     "terminationGracePeriodSeconds",
 )
 """Names of the typed fields of a pod spec, except its containers."""
-_ZONE = "'topology.kubernetes.io/zone'"
 _HAS_CONTAINERS = "has(r.template) && has(r.template.spec) && has(r.template.spec.containers)"
 
 
@@ -52,7 +51,7 @@ def checkpoint(now: str, before: str) -> str:
     """Return CEL that is true if two `checkpoint` sections are equal."""
     parents = ("tiers", "tiers.peer", "resumeFrom")
     tiers, peer, source = ((f"{now}.{name}", f"{before}.{name}") for name in parents)
-    copies = f"{_default(*peer, 'copies', '1')} && {_default(*peer, 'topologyKey', _ZONE)}"
+    copies = f"{_default(*peer, 'copies', '1')} && {_same(*peer, 'topologyKey')}"
     step = f"{_same(*source, 'job')} && {_same(*source, 'uid')} && {_default(*source, 'step', '0')}"
     parts = (
         f"{now}.interval == {before}.interval",
@@ -61,6 +60,18 @@ def checkpoint(now: str, before: str) -> str:
         _same(*tiers, "remote"),
         _both(*peer, copies),
         _both(*source, step),
+    )
+    return f"({now} == {before} || ({' && '.join(parts)}))"
+
+
+def placement(now: str, before: str) -> str:
+    """Return CEL that is true if two `placement` sections are equal, except `shrinkFirst`, which may change
+    at any time.
+    """
+    parts = (
+        f"{now}.gang == {before}.gang",
+        f"{now}.pack == {before}.pack",
+        _same(now, before, "topologyKeys"),
     )
     return f"({now} == {before} || ({' && '.join(parts)}))"
 

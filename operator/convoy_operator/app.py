@@ -39,6 +39,7 @@ from convoy_operator import catalogue, errors, http, kopf_watch
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.connection import connect, package_version
+from convoy_operator.discovery import Discovery
 from convoy_operator.events import EventRecorder
 from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs, show_serving
 from convoy_operator.goodput_meter import GoodputMeter
@@ -133,6 +134,7 @@ class Operator:
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         traces = PriceTraces(cache, gateway, settings.namespace)
+        self.discovery = Discovery(gateway, (one for one in cache.labelled if one.optional))
         self.reader = reader = ClusterReader(
             cache,
             hub.reader,
@@ -140,6 +142,7 @@ class Operator:
             checkpoint_defaults=settings.checkpoint_defaults(),
             network=settings.network(),
             price_trace=traces.find,
+            served=lambda: self.discovery.served,
         )
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
@@ -173,7 +176,10 @@ class Operator:
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
         self.order_collector = OrderGarbageCollector(reader, hub.sweeps)
         self.labeler = NodeLabeler(urgent, cache, hub.monitor, settings.agent_unready_seconds)
-        self.reflectors = Reflectors(gateway, cache, metrics, settings.resync_seconds, controllers)
+        self.reflectors = Reflectors(
+            gateway, cache, metrics, settings.resync_seconds, controllers, self.discovery
+        )
+        self.discovery.on_change = self._wake_jobs
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
@@ -212,6 +218,7 @@ class Operator:
         await self.server.start()
         self.watchdog.start()
         parts: list[Awaitable[None]] = [
+            self.discovery.run(),
             self.reflectors.run(),
             self.recorder.run(),
             kopf_watch.run(self.cache, self.settings, self.kopf_ready, self.controllers),
@@ -227,6 +234,7 @@ class Operator:
         """Run the parts that only the leader runs, until cancelled or until one of them ends."""
         # LIST all cached resources again before the first decision. The caches may be out of date: the
         # watches may still be connected to an API server that failed together with the previous leader.
+        await self.discovery.refresh()
         await self.reflectors.list_all()
         self.queue.open = True
         self.hub.monitor.start_leading()
@@ -289,6 +297,11 @@ class Operator:
             if item.status.get("completionTime"):
                 continue
             self.queue.add(Key(kind.name, item.namespace, item.name), self.settings.debounce_seconds)
+
+    def _wake_jobs(self) -> None:
+        """Enqueue all jobs, because a gang scheduler or queue was installed or removed."""
+        for kind in (trainingjob.KIND, servingjob.KIND):
+            self._wake(kind)
 
     async def _authority(self) -> Authority:
         """Return the CA. If the API server does not respond, or the Secret of the CA does not exist yet,

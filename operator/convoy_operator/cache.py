@@ -154,6 +154,11 @@ class Store(Generic[T]):
                 self._add_tombstone(item.uid, version)
                 self._drop(key, item)
 
+    def clear(self) -> None:
+        """Remove all objects, because the API server no longer serves their resource."""
+        for key, item in list(self._items.items()):
+            self._drop(key, item)
+
     def _put(self, key: tuple[str, str], before: T | None, item: T, own: bool) -> None:
         if before is not None:
             self._unlink(before)

@@ -65,6 +65,15 @@ class KubernetesGateway:
         """See `ApiGateway.get`."""
         return await self._call("get", resource, resource.path(namespace, name))
 
+    async def served(self, group: str, version: str) -> frozenset[str]:
+        """See `ApiGateway.served`."""
+        any_resource = Resource(group, version, "", "")
+        try:
+            found = await self._call("get", any_resource, f"/apis/{group}/{version}")
+        except errors.NotFound:
+            return frozenset()
+        return frozenset(one["name"] for one in found.get("resources") or ())
+
     async def events_of(self, namespace: str, uid: str) -> list[Object]:
         """Return the Events about one object, from at most EVENT_PAGES pages. The API server sorts Events
         by name, so the order says nothing about their times.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from convoy_controllers.cached import CachedObject, Node, Pod
+from convoy_controllers.cached import CachedObject, Node, OtherPod, Pod
 from convoy_controllers.children import Create
 from convoy_controllers.controller import Controller, labelled_resources
 from convoy_controllers.controllers import CONTROLLERS
@@ -20,6 +21,7 @@ from convoy_crds.terms import LABEL_MANAGED, OPERATOR
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator import views
 from convoy_operator.cache import Store
+from convoy_operator.node_usage import NodeUsage
 
 _OWNER = "owner"
 """Name of the index that finds applied objects by the uid of their owner."""
@@ -31,6 +33,13 @@ class ClusterCache:
     def __init__(self, controllers: Sequence[Controller[Any]] = CONTROLLERS) -> None:
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
         self.nodes: Store[Node] = Store()
+        self.other_pods: Store[OtherPod] = Store()
+        """The pods that belong to no job. Empty until `others_wanted` is set."""
+        self.usage = NodeUsage(self.pods, self.other_pods)
+        self.others_wanted = asyncio.Event()
+        """Set when a plan needs to know the free room on nodes. Before that, nobody reads the other pods."""
+        self.others_known = False
+        """True if `other_pods` has been filled."""
         self.kinds: Mapping[str, Store[CachedObject]] = {
             one.resource.kind: Store() for one in controllers if one.kind is not None
         }

@@ -26,6 +26,12 @@ class ApiGateway(Protocol):
         """Return the Events about one object, in no particular order."""
         ...
 
+    async def served(self, group: str, version: str) -> frozenset[str]:
+        """Return the plurals of the resources that the API server serves in this version of an API group;
+        nothing if it does not serve the version.
+        """
+        ...
+
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
         """Return all objects of all namespaces, and the resourceVersion from which to watch."""
         ...

@@ -11,7 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from convoy_controllers.autoscale.quantity import milli_value
-from convoy_controllers.views import ContainerEnd, PodView
+from convoy_controllers.cached import OtherPod
+from convoy_controllers.placement.requests import pod_requests
+from convoy_controllers.views import ENDED_PHASES, ContainerEnd, PodView
 from convoy_crds import containers
 from convoy_crds.job_result import MAX_RESULT_BYTES
 
@@ -78,7 +80,32 @@ def pod_view(raw: Raw) -> PodView:
         ready=(ready := condition(status, "Ready")).get("status") == "True",
         ready_changed=unix(ready.get("lastTransitionTime")),
         started=unix(status.get("startTime")),
+        requests=_pod_requests(spec),
+        priority=spec.get("priority") or 0,
         cpu_millicores=_millis(((own.get("resources") or {}).get("requests") or {}).get("cpu") or 0),
+    )
+
+
+def _pod_requests(spec: Raw) -> dict[str, int]:
+    """Return the requests of a pod; nothing if the API server holds a quantity that it would refuse now."""
+    try:
+        return pod_requests(spec)
+    except ValueError:
+        return {}
+
+
+def other_pod(raw: Raw) -> OtherPod:
+    """Return the view of a pod that belongs to no job."""
+    metadata, spec = raw["metadata"], raw.get("spec") or {}
+    ended = (raw.get("status") or {}).get("phase") in ENDED_PHASES
+    version = metadata.get("resourceVersion", "")
+    return OtherPod(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        version=int(version) if version.isdigit() else 0,
+        node="" if ended else spec.get("nodeName") or "",
+        requests={} if ended else _pod_requests(spec),
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
+from convoy_controllers.placement.rooms import NodeRoom, Rooms
 from convoy_controllers.reader import HubView
 from convoy_controllers.resources import Resource
 from convoy_controllers.spotpool.observed import TraceLookup
@@ -76,11 +77,14 @@ class ClusterReader:
         checkpoint_defaults: CheckpointDefaults | None = None,
         network: NetworkSettings | None = None,
         price_trace: Callable[[str], TraceLookup | None] = lambda pool: None,
+        served: Callable[[], frozenset[Resource]] = frozenset,
     ) -> None:
         """`refused` returns the refusals of a parent's children, by the parent's uid and metadata
         generation. `checkpoint_defaults`: settings for jobs without tiers. `network`: settings for the
-        NetworkPolicies of jobs. `price_trace` returns the price trace of a SpotPool.
+        NetworkPolicies of jobs. `price_trace` returns the price trace of a SpotPool. `served` returns the optional
+        resources that the API server serves.
         """
+        self._served = served
         self._price_trace = price_trace
         self._network = network or NetworkSettings()
         self._checkpoint_defaults = checkpoint_defaults or CheckpointDefaults()
@@ -178,6 +182,18 @@ class ClusterReader:
     def node(self, name: str) -> Node | None:
         """Return a node; None if it does not exist."""
         return self._cache.nodes.get("", name)
+
+    def rooms(self) -> Rooms | None:
+        """Return all nodes with the room on them; None until the pods of others are known."""
+        self._cache.others_wanted.set()
+        if not self._cache.others_known:
+            return None
+        return {node.name: NodeRoom(node, self._cache.usage.free(node)) for node in self._cache.nodes}
+
+    @property
+    def served(self) -> frozenset[Resource]:
+        """Return the optional resources that the API server serves."""
+        return self._served()
 
     def reported_node(self, node: Node) -> ReportedNode:
         """Return a node together with the data that its agent reported."""

@@ -282,7 +282,8 @@ class Reconciler:
             part = [one for one in creations if one.required is required]
             if part and refused.keys() <= optional:
                 fault = await self._dry_run(controller, parent, part)
-                refused |= fault or await executor.execute(parent, part)
+                with self._cache.usage.creating(one.manifest for one in part):
+                    refused |= fault or await executor.execute(parent, part)
         refused = {name: replace(one, required=name not in optional) for name, one in refused.items()}
         if not refused and not (creations or any(map(_creates_object, children))):
             return {}

@@ -137,6 +137,10 @@ class Reflector(Generic[T]):
             self._watching.cancel()
         self.synced.set()
 
+    def restart(self) -> None:
+        """Make the next `run` begin with a LIST."""
+        self._version = ""
+
     def _record_contact(self) -> None:
         self._metrics.watch_heard.labels(self._resource.plural).set_to_current_time()
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import structlog
 
-from convoy_controllers.cached import CachedObject, Node, Pod
+from convoy_controllers.cached import CachedObject, Node, OtherPod, Pod
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
-from convoy_controllers.resources import NODES, PODS
+from convoy_controllers.resources import NODES, PODS, Resource
 from convoy_crds.terms import LABEL_JOB, LABEL_MANAGED, OPERATOR
 from convoy_operator import errors, views
 from convoy_operator.cluster_cache import ClusterCache
+from convoy_operator.discovery import Discovery
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
@@ -37,7 +38,11 @@ class Reflectors:
         metrics: Metrics,
         resync_seconds: float,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,
+        discovery: Discovery | None = None,
     ) -> None:
+        """Without `discovery`, no optional resource is watched."""
+        self._cache = cache
+        self._discovery = discovery
         self.pods: Reflector[Pod] = Reflector(
             gateway,
             Source(PODS, cache.pods, views.pod, LABEL_JOB),
@@ -58,22 +63,55 @@ class Reflectors:
                     resync_seconds=resync_seconds,
                 )
                 (self._kinds if one.reflector else self._kopf).append(reflector)
-        self._labelled: list[Reflector[CachedObject]] = [
-            Reflector(
+        self._others: Reflector[OtherPod] = Reflector(
+            gateway,
+            Source(PODS, cache.other_pods, views.other_pod, f"!{LABEL_JOB}"),
+            metrics,
+            resync_seconds=resync_seconds,
+        )
+        applied = {
+            resource: Reflector(
                 gateway,
                 Source(resource, store, views.cached_object, f"{LABEL_MANAGED}={OPERATOR}"),
                 metrics,
                 resync_seconds=resync_seconds,
             )
             for resource, store in cache.labelled.items()
-        ]
+        }
+        self._labelled = [one for resource, one in applied.items() if not resource.optional]
+        self._optional: dict[Resource, Reflector[CachedObject]] = {
+            resource: one for resource, one in applied.items() if resource.optional
+        }
 
     async def run(self) -> None:
         """Watch all cached resources except those that kopf watches, until cancelled or until one watch
         fails.
         """
         watched: list[Reflector[Any]] = [self.pods, self.nodes, *self._kinds, *self._labelled]
-        await run_until_first_exit([one.run() for one in watched])
+        parts = [one.run() for one in watched]
+        parts += [self._follow(resource, one) for resource, one in self._optional.items()]
+        await run_until_first_exit([*parts, self._follow_others()])
+
+    async def _follow(self, resource: Resource, reflector: Reflector[CachedObject]) -> None:
+        """Watch an optional resource while the API server serves it. Empty its store when the API is gone."""
+        if self._discovery is None:
+            await asyncio.Event().wait()
+            return
+        while True:
+            await self._discovery.until(resource, served=True)
+            await run_until_first_exit([reflector.run(), self._discovery.until(resource, served=False)])
+            self._cache.store(resource).clear()
+            reflector.restart()
+
+    async def _follow_others(self) -> None:
+        """Watch the pods of others from the moment at which a plan needs to know the room on nodes."""
+        await self._cache.others_wanted.wait()
+        await run_until_first_exit([self._others.run(), self._report_others()])
+
+    async def _report_others(self) -> None:
+        await self._others.synced.wait()
+        self._cache.others_known = True
+        await asyncio.Event().wait()
 
     async def list_kopf(self) -> None:
         """LIST the resources that kopf watches, because kopf misses deletions that happen during a list of
@@ -84,7 +122,9 @@ class Reflectors:
 
     async def list_all(self) -> None:
         """LIST every cached resource."""
-        for reflector in (*self._kopf, *self._kinds, *self._labelled):
+        served = self._discovery.served if self._discovery is not None else frozenset()
+        optional = [one for resource, one in self._optional.items() if resource in served]
+        for reflector in (*self._kopf, *self._kinds, *self._labelled, *optional):
             await _listed(reflector)
         await asyncio.gather(_listed(self.pods), _listed(self.nodes))
 

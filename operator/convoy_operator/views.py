@@ -10,15 +10,16 @@ import orjson
 from pydantic import ValidationError
 
 from convoy_controllers.cached import Announcement, CachedObject, Node, Pod
+from convoy_controllers.placement.requests import amounts
 from convoy_controllers.spotpool.conventions import CONDITIONS
 from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import FIELD_MANAGER, LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import has_formed
 from convoy_operator.decoding import bounded
-from convoy_operator.pod_views import condition, controller_uid, pod_view
+from convoy_operator.pod_views import condition, controller_uid, other_pod, pod_view
 
-__all__ = ["controller_uid", "pod_view"]
+__all__ = ["controller_uid", "other_pod", "pod_view"]
 
 
 def uses_checkpoints(job: Mapping[str, Any]) -> bool:
@@ -96,6 +97,7 @@ def node(raw: Mapping[str, Any]) -> Node:
             if one.get("type") in CONDITIONS and one.get("status") == "True"
         ),
         shutting_down=_shuts_down(condition(status, "Ready")),
+        allocatable=amounts(status.get("allocatable")),
         qualified=condition(status, NODE_CONDITION_QUALIFIED),
     )
 

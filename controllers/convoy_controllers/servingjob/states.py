@@ -94,8 +94,9 @@ def _hosts(observed: Observed, family: Family, node: str, found: Rings) -> tuple
         return ()
     count = min(peer.copies, len(names) - 1)
     near = [names[(at + step) % len(names)] for step in range(1, min(len(names), MAX_NEAR + 1))]
-    own = _domain(observed, node, peer.topology_key)
-    far = [name for name in near if own and _domain(observed, name, peer.topology_key) not in ("", own)]
+    key = peer.domain_key()
+    own = _domain(observed, node, key)
+    far = [name for name in near if own and _domain(observed, name, key) not in ("", own)]
     return tuple([*far, *(name for name in near if name not in far)][:count])
 
 

@@ -17,6 +17,7 @@ from convoy_controllers.trainingjob import (
     ending,
     formation,
     nodes,
+    numbering,
     recovering,
     spot,
     stragglers,
@@ -26,6 +27,7 @@ from convoy_controllers.trainingjob import (
 from convoy_controllers.trainingjob.independent.plan import extend
 from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.packing import RECHECK_SECONDS
 from convoy_controllers.trainingjob.pod_changes import PodChanges, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import violation
@@ -141,18 +143,20 @@ def _form(
         # Without this wait a pod that fails before its incarnation forms would be recreated in a tight loop.
         waits.append(pause)
     elif wrong is None:
-        wanted.create = missing(observed, status, layout, lost, wanted.delete)
+        packed = missing(observed, status, layout, lost, wanted.delete)
+        wanted.create, wanted.held = list(packed.pods), packed.held
+        waits.append(RECHECK_SECONDS if packed.held else None)
     up = formation.ready(observed, layout, own, lost)
     # Under Strict fencing, no incarnation forms while a worker of an earlier incarnation may still run.
     held = status.formed or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
-    if status.formed or chosen or pause or wanted.fencing:
+    if status.formed or chosen or pause or wanted.fencing or wanted.held:
         # Time during which Convoy itself blocks the start does not count against scheduleSeconds. The count
         # therefore starts again at 0 after that time.
         status.internal.pending.since = None
     elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
-    found = wanted.fencing or waiting.why(observed, layout, own, observed.slots)
+    found = wanted.fencing or wanted.held or waiting.why(observed, layout, own, observed.slots)
     _set_scheduled(draft, layout, own, found)
     inspected, later = (None, None) if held or pause else waiting.inspect(observed, layout, own, now)
     waits.append(later)
@@ -175,12 +179,13 @@ def _form(
         _set_running(observed, draft, own)
     else:
         found = _back_off(status) if pause else waiting.retried(found, status.internal.pending.cause)
-        found = wanted.fencing or found
+        found = wanted.fencing or wanted.held or found
         if status.phase is Phase.RESTARTING:
             waits += _shrink_wait(status, up, layout, now)
         else:
             draft.phase(Phase.PENDING, found.reason, found.message)
         draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
+    numbering.show(observed, status, own)
     return Plan(
         status=draft.stored(),
         status_first=status_first,

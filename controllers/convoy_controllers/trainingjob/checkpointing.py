@@ -194,7 +194,7 @@ def _saving(observed: Observed, status: TrainingJobStatus, effective: Effective)
         yield Finding(False, Reasons.NOTHING_SAVED, Reasons.NOTHING_SAVED.format(interval=every))
     facts = {"interval": every, "tiers": ", ".join(wanted.names)}
     if wanted.peer and names:
-        key = wanted.peer.topology_key
+        key = wanted.peer.domain_key(observed.job.spec.placement.topology_keys)
         known = {name: observed.nodes[name].labels.get(key, "") for name in names if name in observed.nodes}
         if len(set(known.values())) == 1:
             where = next(iter(known.values())) or "no node has the label"

@@ -9,10 +9,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, PickPort, StoreUse
-from convoy_controllers.trainingjob import interval, nodes, spot, tiers
+from convoy_controllers.trainingjob import interval, nodes, numbering, spot, tiers
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.tiers import Effective
 from convoy_controllers.trainingjob.trace_orders import ordered, trace_order
@@ -142,11 +143,21 @@ def digest(job: TrainingJob) -> str:
     """
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
+    if placement := _fixed_placement(job):
+        fixed["placement"] = placement
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _fixed_placement(job: TrainingJob) -> dict[str, Any]:
+    """Return the placement settings that must not change while the job runs; empty if all are defaults."""
+    return job.spec.placement.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True, exclude={"shrink_first"}
+    )
+
+
 def layout_digest(job: TrainingJob) -> str:
-    """Return a digest of the layout and placement of the pods: the roles without their containers.
+    """Return a digest of the layout and placement of the pods: the placement, and the roles without their
+    containers.
 
     Containers are left out because a later version of the operator may parse them differently. After such
     an upgrade, the digest would differ and falsely show that the job was suspended.
@@ -158,7 +169,9 @@ def layout_digest(job: TrainingJob) -> str:
         )
         for role in job.spec.roles
     ]
-    return hashlib.sha256(json.dumps(roles, sort_keys=True).encode()).hexdigest()[:16]
+    placement = _fixed_placement(job)
+    found = {"roles": roles, "placement": placement} if placement else roles
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def disband(status: TrainingJobStatus, failed: bool = False) -> None:
@@ -190,6 +203,7 @@ def form(
     status.incarnation = max(status.incarnation, max(seen) + 1)
     status.internal.incarnation.membership = membership(pods[slot.pod].uid for slot in chosen)
     status.internal.incarnation.spec = digest(observed.job)
+    numbering.renumber(observed, status, chosen, pods)
     status.progress = None
     names = {slot.pod for slot in chosen}
     for role in status.roles:
@@ -303,7 +317,7 @@ def _memory(observed: Observed, members: Collection[Member], effective: Effectiv
     names = {member.node for member in members}
     copies = _copies(effective, len(names))
     peer = effective.tiers.peer
-    key = peer.topology_key if peer else ""
+    key = peer.domain_key(observed.job.spec.placement.topology_keys) if peer else ""
     hosts = [
         Host(name, node.labels.get(key, "") if (node := observed.nodes.get(name)) else "")
         for name in sorted(names)

@@ -11,8 +11,11 @@ from convoy_controllers.reader import Reader
 from convoy_controllers.spotpool.members import pools_of
 from convoy_controllers.trainingjob import tiers
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.packing import packs
+from convoy_controllers.views import PodView
+from convoy_controllers.workers.pod_ends import ended
 from convoy_crds import checkpointstore, engine, spotpool
-from convoy_crds.trainingjob import KIND
+from convoy_crds.trainingjob import KIND, TrainingJob
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
@@ -44,12 +47,20 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         slots=reader.hub.slots(own),
         nodes=reader.hub.nodes(pods),
         silent_seconds=reader.hub.silent_seconds,
+        rooms=reader.rooms() if packs(job) and _lacks_pods(job, own) else None,
+        served=reader.served,
         agent_nodes=len(reader.agent_nodes),
         holders=reader.hub.holders(uid),
         guard=reader.hub.guard(uid),
         warnings={pod: warning for pod, warning in warnings.items() if warning is not None},
         create_errors=reader.refused(uid, job.metadata.generation or 0),
     )
+
+
+def _lacks_pods(job: TrainingJob, own: tuple[PodView, ...]) -> bool:
+    """Return True if the job may have to create a pod."""
+    live = sum(not ended(pod) and not pod.deleting for pod in own)
+    return live < sum(role.replicas for role in job.spec.roles)
 
 
 def waits_for(reader: Reader, key: Key) -> Iterable[str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.liveness.timings import SILENT_SECONDS
+from convoy_controllers.placement.rooms import Rooms
+from convoy_controllers.resources import Resource
 from convoy_controllers.views import GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
@@ -47,6 +50,14 @@ class Observed:
     """The nodes of all `pods`, by name."""
     silent_seconds: float = SILENT_SECONDS
     """Seconds of silence after which an agent counts as absent."""
+    rooms: Rooms | None = None
+    """All nodes with the room on them; None if the job lacks no pod, or while the operator reads the pods of
+    the cluster.
+    """
+    served: frozenset[Resource] = frozenset()
+    """The optional resources that the API server serves."""
+    gang_objects: tuple[CachedObject, ...] = ()
+    """The job's objects in the API of its gang scheduler, such as a PodGroup."""
     agent_nodes: int = 0
     """Number of nodes with the agent-ready label."""
     holders: tuple[str, ...] = ()

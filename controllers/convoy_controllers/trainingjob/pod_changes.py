@@ -12,6 +12,7 @@ from convoy_controllers.liveness.fence import REPLACE_SECONDS
 from convoy_controllers.trainingjob import nodes, offenders, spot
 from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.packing import Packed, place
 from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.views import NodeView, PodView
 from convoy_controllers.workers.pod import pod_incarnation, with_incarnation
@@ -42,6 +43,8 @@ class PodChanges:
     """The reason why a pod on a lost node is not replaced yet; None if the replacement of no pod has to
     wait.
     """
+    held: Violation | None = None
+    """The reason why missing pods are not created yet; None if nothing holds them back."""
     waits: list[float] = field(default_factory=list)
     """Seconds until each of the postponed changes is due."""
 
@@ -93,9 +96,9 @@ def missing(
     layout: tuple[Slot, ...],
     lost: Mapping[str, str],
     deleted: Sequence[Delete],
-) -> list[dict[str, Any]]:
-    """Return the manifests of the pods that the layout lacks after `deleted` are deleted, as far as SpotPools
-    grant them.
+) -> Packed:
+    """Return the pods that the layout lacks after `deleted` are deleted, as far as SpotPools grant them, with
+    their places.
     """
     # A forced deletion frees the pod's name at once. The pod is recreated in this plan, because a later plan
     # would no longer know the lost node to avoid.
@@ -113,7 +116,9 @@ def missing(
         body = rooms.place(slot, pod(observed.job, observed.engine, slot, observed.defaults))
         if body is not None:
             found.append(with_incarnation(body, status.incarnation, avoid))
-    return found
+    own_uid = observed.job.metadata.uid
+    there = [one for one in staying.values() if one.owner_uid == own_uid and not ended(one)]
+    return place(observed, found, there, avoid)
 
 
 def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:

@@ -126,7 +126,9 @@ def _role_status(role: Role, known: RoleStatus | None, ready: int) -> RoleStatus
     if role.independent:
         counts = before.independent or IndependentStatus()
         return RoleStatus(name=role.name, desired=role.replicas, ready=before.ready, independent=counts)
-    return RoleStatus(name=role.name, desired=role.replicas, ready=ready, absent=before.absent)
+    return RoleStatus(
+        name=role.name, desired=role.replicas, ready=ready, absent=before.absent, order=before.order
+    )
 
 
 def is_up(ranks: tuple[Any, ...]) -> bool:

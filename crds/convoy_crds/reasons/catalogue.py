@@ -13,6 +13,7 @@ from convoy_crds.reasons.independent import IndependentReasons
 from convoy_crds.reasons.lifecycle import LifecycleReasons
 from convoy_crds.reasons.metrics import MetricReasons
 from convoy_crds.reasons.nodehealth import NodeHealthReasons
+from convoy_crds.reasons.placement import PlacementReasons
 from convoy_crds.reasons.pods import PodReasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.reasons.scaling import ScalingReasons
@@ -29,6 +30,7 @@ class Reasons(
     SpecReasons,
     StoreReasons,
     PodReasons,
+    PlacementReasons,
     LifecycleReasons,
     FaultReasons,
     IndependentReasons,

@@ -1,0 +1,153 @@
+"""Places a job's missing pods near each other, and near the pods that are there.
+
+The choice is made once, when the pods are created, from the room on all nodes. It is written into the pods as
+node affinity. The scheduler makes the final decision.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from convoy_controllers.placement.affinity import pinned
+from convoy_controllers.placement.packing import Choice, NoRoom, PodClass, choose, near
+from convoy_controllers.placement.requests import pod_requests
+from convoy_controllers.placement.rooms import Rooms, candidates, cluster_topology, unknown_keys
+from convoy_controllers.placement.topology import Path, Topology
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.views import PodView
+from convoy_controllers.workers.violation import Violation
+from convoy_crds.placement import Pack
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import ANNOTATION_PLANNED_NODE, LABEL_ROLE
+from convoy_crds.trainingjob import TrainingJob
+
+RECHECK_SECONDS = 5.0
+"""Seconds between two searches for a room that holds all pods of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The pods to create, or the reason why none may be created yet."""
+
+    pods: Sequence[dict[str, Any]] = ()
+    held: Violation | None = None
+    """Reason why the job waits for room; None if it need not wait."""
+
+
+def packs(job: TrainingJob) -> bool:
+    """Return True if Convoy chooses where the job's pods run."""
+    return bool(job.spec.placement.topology_keys) and job.spec.placement.pack is not Pack.NONE
+
+
+def place(
+    observed: Observed,
+    create: Sequence[dict[str, Any]],
+    staying: Collection[PodView],
+    avoid: Collection[str] = (),
+) -> Packed:
+    """Return the pods in `create` with node affinity for the chosen places. `staying`: the job's own pods that
+    stay. `avoid`: nodes on which no pod should be placed.
+    """
+    placement = observed.job.spec.placement
+    if not create or not packs(observed.job):
+        return Packed(create)
+    if observed.rooms is None:
+        return Packed(held=_violation(Reasons.READING_ROOM, count=len(create)))
+    if unknown := unknown_keys(placement.topology_keys, observed.rooms):
+        return Packed(held=_violation(Reasons.UNKNOWN_TOPOLOGY_KEY, keys=", ".join(unknown)))
+    found = cluster_topology(placement.topology_keys, observed.rooms)
+    search = _Search(observed.job, observed.rooms, found, create, frozenset(avoid))
+    choice = search.choose(staying)
+    if isinstance(choice, NoRoom):
+        return Packed(held=search.explain(choice, joins=bool(staying)))
+    return Packed(_pinned(create, choice, found, required=placement.pack is Pack.REQUIRED))
+
+
+def _violation(reason: Any, **facts: object) -> Violation:
+    return Violation(reason, reason.format(**facts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for the places of some pods of a job."""
+
+    job: TrainingJob
+    rooms: Rooms
+    topology: Topology
+    create: Sequence[Mapping[str, Any]]
+    avoid: frozenset[str]
+
+    @property
+    def required(self) -> bool:
+        return self.job.spec.placement.pack is Pack.REQUIRED
+
+    def choose(self, staying: Collection[PodView]) -> Choice | NoRoom:
+        """Return the places, near the pods that stay."""
+        levels = len(self.topology.keys)
+        fixed = [self.topology.path(node) for pod in staying if (node := _node_of(pod))]
+        free = candidates(self.rooms, self.topology, self._specs, self.avoid, empty=False)
+        if fixed:
+            return near(self._classes, free, levels, fixed, required=self.required)
+        return choose(self._classes, free, levels, required=self.required)
+
+    def explain(self, no_room: NoRoom, *, joins: bool) -> Violation:
+        """Return why the job waits: there is no room now, or there never can be."""
+        facts: dict[str, object] = {"key": self.topology.keys[0], "wanted": no_room.wanted}
+        empty = candidates(self.rooms, self.topology, self._specs, frozenset(), empty=True)
+        best = choose(self._classes, empty, len(self.topology.keys), required=True)
+        if isinstance(best, NoRoom) and not joins:
+            facts |= {"largest": _shown(best.largest), "holds": best.holds}
+            return _violation(Reasons.NEVER_TOGETHER, **facts)
+        facts |= {"largest": _shown(no_room.largest), "holds": no_room.holds}
+        return _violation(Reasons.NO_ROOM_TOGETHER, **facts)
+
+    @property
+    def _specs(self) -> dict[str, Mapping[str, Any]]:
+        """Return the spec of a pod of each role."""
+        return {_role(body): body["spec"] for body in reversed(self.create)}
+
+    @property
+    def _classes(self) -> list[PodClass]:
+        counts = Counter(map(_role, self.create))
+        roles = {role.name: role for role in self.job.spec.roles}
+        return [
+            PodClass(name, pod_requests(spec), counts[name], self._least(name, counts[name], roles))
+            for name, spec in self._specs.items()
+        ]
+
+    def _least(self, name: str, count: int, roles: Mapping[str, Any]) -> int:
+        """Return how many of the missing pods of a role the gang needs."""
+        role = roles[name]
+        spare = role.replicas - (role.min_replicas or role.replicas)
+        return max(0, count - spare)
+
+
+def _pinned(
+    create: Sequence[dict[str, Any]], choice: Choice, found: Topology, *, required: bool
+) -> list[dict[str, Any]]:
+    """Return the pods with their places. Pods without a place get the domain that the others share."""
+    left = {name: list(nodes) for name, nodes in choice.nodes.items()}
+    shared: Path = ("",) * (len(found.keys) - len(choice.domain)) + choice.domain
+    placed = []
+    for body in create:
+        nodes = left.get(_role(body))
+        node = nodes.pop(0) if nodes else ""
+        path = found.path(node) if node else shared
+        placed.append(pinned(body, found.keys, path, node, required=required))
+    return placed
+
+
+def _role(body: Mapping[str, Any]) -> str:
+    return str(body["metadata"]["labels"][LABEL_ROLE])
+
+
+def _node_of(pod: PodView) -> str:
+    """Return the node of a pod, or the one that Convoy chose for it."""
+    return pod.node or pod.annotations.get(ANNOTATION_PLANNED_NODE, "")
+
+
+def _shown(domain: Path) -> str:
+    return "/".join(reversed([name for name in domain if name])) or "no domain"

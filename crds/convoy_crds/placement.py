@@ -1,0 +1,143 @@
+"""Placement: how the pods of a gang are placed together, near each other, and in the order of the ranks."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from convoy_crds.meta import Model, Rule, StatusModel, validated
+
+MAX_KEYS = 4
+"""Maximum number of topology keys."""
+MAX_DOMAINS = 32
+"""Maximum number of domains of one key in a status."""
+
+LabelKey = Annotated[
+    str,
+    Field(
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        min_length=1,
+        max_length=317,
+    ),
+]
+"""Key of a node label, such as `topology.kubernetes.io/zone`."""
+
+
+class GangBackend(StrEnum):
+    """Scheduler feature that starts all pods of a gang or none."""
+
+    AUTO = "Auto"
+    """The first of Native, Coscheduling and Volcano that the cluster has, otherwise None."""
+    NATIVE = "Native"
+    """Kubernetes' own Workload and PodGroup (`scheduling.k8s.io`, Kubernetes 1.36 and later, feature gates
+    GenericWorkload and GangScheduling).
+    """
+    COSCHEDULING = "Coscheduling"
+    """The PodGroup of the scheduler-plugins project (`scheduling.x-k8s.io`)."""
+    VOLCANO = "Volcano"
+    """The PodGroup of Volcano (`scheduling.volcano.sh`)."""
+    NONE = "None"
+    """No gang scheduling. If not all pods have started in time, Convoy deletes them and tries again later."""
+
+
+class Pack(StrEnum):
+    """How close together the pods must be."""
+
+    REQUIRED = "Required"
+    """All pods run in one domain of the first topology key. Otherwise the job waits."""
+    PREFERRED = "Preferred"
+    """The pods run in as few domains as possible."""
+    NONE = "None"
+    """The scheduler alone chooses the nodes. Ranks are still numbered along the topology."""
+
+
+class Placement(Model):
+    """Where the pods of a gang run."""
+
+    model_config = validated(
+        Rule(
+            "!has(self.pack) || self.pack != 'Required'"
+            " || (has(self.topologyKeys) && size(self.topologyKeys) > 0)",
+            "pack: Required needs topologyKeys: name the node label whose domain must hold all pods",
+            ".pack",
+        ),
+    )
+
+    gang: GangBackend = GangBackend.AUTO
+    """Scheduler feature that starts all pods or none."""
+    topology_keys: Annotated[
+        list[LabelKey], Field(max_length=MAX_KEYS, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = Field(default_factory=list)
+    """Keys of node labels that name a node's place, the nearest first: rack, then zone."""
+    pack: Pack = Pack.PREFERRED
+    """How close together the pods must be. It has no effect without `topologyKeys`."""
+    shrink_first: bool = True
+    """True: to make room for a job of higher priority, this job gives up pods above `minReplicas` before any
+    job is evicted as a whole. False: it keeps its pods until a scheduler or queue evicts them.
+    """
+
+
+class DomainCount(StatusModel):
+    """A domain of the topology, and the number of ranks there."""
+
+    name: str
+    ranks: int
+
+
+class KeyPlacement(StatusModel):
+    """The domains of one topology key in which the job runs."""
+
+    key: str
+    domains: int = 0
+    """Number of domains. Nodes without the label count as one more domain with the name `-`."""
+    ranks: Annotated[list[DomainCount], Field(max_length=MAX_DOMAINS)] = Field(default_factory=list)
+    """Ranks in each domain, in the order of the ranks; at most 32 domains."""
+
+
+class QueueState(StrEnum):
+    """State of a job in its queue."""
+
+    WAITING = "Waiting"
+    """The queue has not admitted the job yet."""
+    ADMITTED = "Admitted"
+    """The queue has admitted the job."""
+    EVICTED = "Evicted"
+    """The queue takes the job's quota back. The job saves its state and ends its pods."""
+    INACTIVE = "Inactive"
+    """The queue's administrator has deactivated the job."""
+
+
+class QueueStatus(StatusModel):
+    """The job in its Kueue queue."""
+
+    name: str
+    """Name of the LocalQueue."""
+    workload: str = ""
+    """Name of the Kueue Workload."""
+    state: QueueState = QueueState.WAITING
+    cluster_queue: str = ""
+    """ClusterQueue that admitted the job."""
+    evictions: int = 0
+    """Number of times that the queue has evicted the job."""
+
+
+class PlacementStatus(StatusModel):
+    """Where the job's pods run, and who placed them."""
+
+    gang: GangBackend | None = None
+    """Backend in use. Absent before the first pods."""
+    group: str = ""
+    """Name of the PodGroup. Absent with the backend None."""
+    queue: QueueStatus | None = None
+    """Absent without a queue."""
+    summary: str = ""
+    """Domains of the first topology key and hops of the ring, such as `2 racks, 3 hops`. Absent without
+    topology keys.
+    """
+    keys: Annotated[list[KeyPlacement], Field(max_length=MAX_KEYS)] = Field(default_factory=list)
+    hops: int | None = None
+    """Sum of the hops between ring neighbours: 0 within a node, 1 within a domain of the first key, one more
+    for each further key that differs. Absent without topology keys.
+    """

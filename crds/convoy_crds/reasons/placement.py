@@ -1,0 +1,75 @@
+"""Reasons about the placement of a job's pods: gangs, topology and queues."""
+
+from __future__ import annotations
+
+from convoy_crds.reasons.reason import Reason
+
+
+class PlacementReasons:
+    """Reasons about the placement of a job's pods: gangs, topology and queues."""
+
+    GANG_MISSING = Reason(
+        "GangBackendMissing",
+        "spec.placement.gang: {backend} needs the API {api}, which the API server does not serve: {advice}. "
+        "Convoy creates the pods as soon as the API is there",
+        warning=True,
+    )
+    GANG_IGNORED = Reason(
+        "GangIgnored",
+        "PodGroup {group} has no condition although its pods have nodes: kube-scheduler ignores gangs. Enable "
+        "its feature gate GangScheduling, or set spec.placement.gang: None",
+        warning=True,
+    )
+    SCHEDULER_MISSING = Reason(
+        "SchedulerMissing",
+        "no scheduler named {scheduler!r} has looked at pod {pod} for {seconds} s: install it, or choose "
+        "another spec.placement.gang ({backend} is in use)",
+        warning=True,
+    )
+    GANG_WAITING = Reason(
+        "GangWaiting",
+        "PodGroup {group} waits until the scheduler has room for {count} pods at once: {why}",
+    )
+    READING_ROOM = Reason(
+        "ReadingRoom", "Convoy reads the pods of the cluster, to find room near each other for {count} pods"
+    )
+    UNKNOWN_TOPOLOGY_KEY = Reason(
+        "UnknownTopologyKey",
+        "spec.placement.topologyKeys: no node has the label {keys}; label the nodes, or correct the key",
+        warning=True,
+    )
+    NO_ROOM_TOGETHER = Reason(
+        "NoRoomTogether",
+        "spec.placement.pack: Required: no {key} has room for all {wanted} pods now. {largest} has room for "
+        "{holds}. Convoy creates the pods when there is room",
+    )
+    NEVER_TOGETHER = Reason(
+        "NeverTogether",
+        "spec.placement.pack: Required: no {key} can hold {wanted} pods, even without other pods. {largest} "
+        "can hold {holds}. Set pack: Preferred, name a farther key first, or use fewer or smaller pods",
+        warning=True,
+    )
+    MAKING_ROOM = Reason(
+        "MakingRoom",
+        "{count} pods of jobs with lower priority save their state and leave, to make room: {jobs}",
+    )
+    QUEUE_MISSING = Reason(
+        "QueueMissing",
+        "the label kueue.x-k8s.io/queue-name names queue {queue!r}, but the API server does not serve {api}: "
+        "install Kueue 0.15 or later, or remove the label",
+        warning=True,
+    )
+    QUEUE_WAITING = Reason("QueueWaiting", "LocalQueue {queue} has not admitted the job: {why}")
+    QUEUE_EVICTED = Reason(
+        "QueueEvicted", "LocalQueue {queue} takes the job's quota back ({cause}): {why}; {state}"
+    )
+    QUEUE_INACTIVE = Reason(
+        "QueueInactive",
+        "Workload {workload} is deactivated: {why}. Set its spec.active to true to queue the job again",
+        warning=True,
+    )
+    YIELDED = Reason(
+        "Yielded",
+        "{count} pods of role {role} leave, to make room for {claimant} (priority {priority}); they come "
+        "back when there is room again",
+    )
