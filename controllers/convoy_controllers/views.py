@@ -46,6 +46,8 @@ class PodView:
     """Name of the scheduler that must place the pod; empty for the default scheduler of Kubernetes."""
     unschedulable: str = ""
     """The scheduler's message if it finds no node for the pod; empty otherwise."""
+    judged: bool = False
+    """True if a scheduler has tried to place the pod: the pod has the condition PodScheduled."""
     gated: bool = False
     """True while a scheduling gate holds the pod back."""
     container: str = ""

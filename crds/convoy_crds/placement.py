@@ -53,17 +53,17 @@ class Pack(StrEnum):
     """The scheduler alone chooses the nodes. Ranks are still numbered along the topology."""
 
 
-class Placement(Model):
-    """Where the pods of a gang run."""
+_PACK_RULE = Rule(
+    "!has(self.pack) || self.pack != 'Required' || (has(self.topologyKeys) && size(self.topologyKeys) > 0)",
+    "pack: Required needs topologyKeys: name the node label whose domain must hold all pods",
+    ".pack",
+)
 
-    model_config = validated(
-        Rule(
-            "!has(self.pack) || self.pack != 'Required'"
-            " || (has(self.topologyKeys) && size(self.topologyKeys) > 0)",
-            "pack: Required needs topologyKeys: name the node label whose domain must hold all pods",
-            ".pack",
-        ),
-    )
+
+class Packing(Model):
+    """The pods of a gang: whether they start together, and how near each other they run."""
+
+    model_config = validated(_PACK_RULE)
 
     gang: GangBackend = GangBackend.AUTO
     """Scheduler feature that starts all pods or none."""
@@ -73,6 +73,13 @@ class Placement(Model):
     """Keys of node labels that name a node's place, the nearest first: rack, then zone."""
     pack: Pack = Pack.PREFERRED
     """How close together the pods must be. It has no effect without `topologyKeys`."""
+
+
+class Placement(Packing):
+    """Where the pods of a job run."""
+
+    model_config = validated(_PACK_RULE)
+
     shrink_first: bool = True
     """True: to make room for a job of higher priority, this job gives up pods above `minReplicas` before any
     job is evicted as a whole. False: it keeps its pods until a scheduler or queue evicts them.

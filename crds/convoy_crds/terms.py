@@ -213,6 +213,10 @@ class ConditionType:
 
     VALID = "Valid"
     SCHEDULED = "Scheduled"
+    GANG_SCHEDULED = "GangScheduled"
+    """Condition of TrainingJob: the scheduler has placed all pods of the gang at once. Absent without a gang
+    scheduler.
+    """
     RUNNING = "Running"
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"

@@ -62,6 +62,7 @@ def pod_view(raw: Raw) -> PodView:
         owner_uid=controller_uid(raw),
         scheduler="" if (name := spec.get("schedulerName") or "") == _SCHEDULER else name,
         unschedulable=_unschedulable(spec, status)[:_MESSAGE],
+        judged=bool(condition(status, "PodScheduled")),
         gated=bool(spec.get("schedulingGates")),
         container=ranks,
         waiting_container=waiting.get("name") or "",

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.children import Create, delete_pod
 from convoy_controllers.commands import Command
+from convoy_controllers.placement.placing import RECHECK_SECONDS, Placed
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import NETWORK_POLICIES, PODS
 from convoy_controllers.trainingjob import (
@@ -16,6 +17,7 @@ from convoy_controllers.trainingjob import (
     dropped_metrics,
     ending,
     formation,
+    gang,
     nodes,
     numbering,
     recovering,
@@ -27,7 +29,6 @@ from convoy_controllers.trainingjob import (
 from convoy_controllers.trainingjob.independent.plan import extend
 from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.packing import RECHECK_SECONDS
 from convoy_controllers.trainingjob.pod_changes import PodChanges, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import violation
@@ -42,6 +43,8 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import KIND
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
+AFTER_GROUP_SECONDS = 0.05
+"""Seconds after the request for the PodGroup at which the pods are created."""
 MAX_CAUSE_CHARS = 1024
 """Maximum number of characters to store of the reason why the pods could not be scheduled."""
 
@@ -137,15 +140,22 @@ def _form(
         waits.append((status.internal.pending.since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
     pause = _back_off_seconds(status, now)
+    unplaced = gang.select(observed, status, own.values()) if wrong is None else None
+    group = gang.group(observed, status)
     wanted = pod_changes(observed, status, layout, own, lost, now) if wrong is None else PodChanges()
     waits += wanted.waits
     if wrong is None and pause > 0:
         # Without this wait a pod that fails before its incarnation forms would be recreated in a tight loop.
         waits.append(pause)
     elif wrong is None:
-        packed = missing(observed, status, layout, lost, wanted.delete)
+        unplaced = unplaced or gang.refused(observed, group)
+        packed = Placed(held=unplaced) if unplaced else missing(observed, status, layout, lost, wanted.delete)
         wanted.create, wanted.held = list(packed.pods), packed.held
         waits.append(RECHECK_SECONDS if packed.held else None)
+        if wanted.create and not gang.exists(observed, group):
+            # The response to the apply of the PodGroup shows which of its fields the API server keeps.
+            wanted.create = []
+            waits.append(AFTER_GROUP_SECONDS)
     up = formation.ready(observed, layout, own, lost)
     # Under Strict fencing, no incarnation forms while a worker of an earlier incarnation may still run.
     held = status.formed or wanted.fencing
@@ -186,15 +196,17 @@ def _form(
             draft.phase(Phase.PENDING, found.reason, found.message)
         draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
     numbering.show(observed, status, own)
+    waits.append(gang.report(draft, group, own, len(present(observed.job) if status.formed else layout)))
     return Plan(
         status=draft.stored(),
         status_first=status_first,
         children=(
             *wanted.delete,
+            *gang.apply(observed, group),
             *policies(observed.network, KIND, observed.job.metadata),
             *_creations(observed, wanted),
         ),
-        prune=(NETWORK_POLICIES,),
+        prune=(NETWORK_POLICIES, *gang.GANG_RESOURCES),
         events=tuple(draft.events),
         commands=commands,
         inspect=inspected,

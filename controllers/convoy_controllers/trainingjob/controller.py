@@ -20,6 +20,7 @@ from convoy_controllers.resources import (
     TRAINING_JOBS,
 )
 from convoy_controllers.spotpool.members import POOL_FIELD
+from convoy_controllers.trainingjob.gang import GANG_RESOURCES
 from convoy_controllers.trainingjob.observe import observe, waits_for
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import ENDED_PHASES
@@ -108,7 +109,11 @@ CONTROLLER = Controller(
     summary="Creates and replaces the pods of a job, forms and restarts its group, and reports its progress.",
     observe=observe,
     plan=plan,
-    makes=(Makes(PODS, (Create, Delete, EndPod)), Makes(NETWORK_POLICIES, (Apply,))),
+    makes=(
+        Makes(PODS, (Create, Delete, EndPod)),
+        Makes(NETWORK_POLICIES, (Apply,)),
+        *(Makes(resource, (Apply,)) for resource in GANG_RESOURCES),
+    ),
     watches=(
         by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _resumable, _unformed),
         by_field(KIND, ENGINES, "spec.engine.name"),
@@ -116,6 +121,7 @@ CONTROLLER = Controller(
         by_field(KIND, CHECKPOINT_STORES, TRACE_STORE_FIELD, _usable),
         by_field(KIND, SPOT_POOLS, POOL_FIELD, _granting),
         by_owner(KIND, NETWORK_POLICIES),
+        *(by_owner(KIND, resource) for resource in GANG_RESOURCES),
         Watch(PODS, _job, lambda pod: pod.view, _is_pod_end),
         Watch(NODES, _jobs_of_node, _job_relevant),
     ),

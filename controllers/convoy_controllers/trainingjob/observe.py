@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from convoy_controllers.keys import Key
+from convoy_controllers.placement.placing import packs
 from convoy_controllers.reader import Reader
 from convoy_controllers.spotpool.members import pools_of
 from convoy_controllers.trainingjob import tiers
+from convoy_controllers.trainingjob.gang import GANG_RESOURCES
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.packing import packs
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds import checkpointstore, engine, spotpool
@@ -47,8 +48,14 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         slots=reader.hub.slots(own),
         nodes=reader.hub.nodes(pods),
         silent_seconds=reader.hub.silent_seconds,
-        rooms=reader.rooms() if packs(job) and _lacks_pods(job, own) else None,
+        rooms=reader.rooms() if packs(job.spec.placement) and _lacks_pods(job, own) else None,
         served=reader.served,
+        gang_objects=tuple(
+            one
+            for resource in GANG_RESOURCES
+            if resource in reader.served
+            for one in reader.children(resource, uid)
+        ),
         agent_nodes=len(reader.agent_nodes),
         holders=reader.hub.holders(uid),
         guard=reader.hub.guard(uid),

@@ -9,10 +9,10 @@ from typing import Any
 
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.liveness.fence import REPLACE_SECONDS
-from convoy_controllers.trainingjob import nodes, offenders, spot
+from convoy_controllers.placement.placing import Placed, place
+from convoy_controllers.trainingjob import gang, nodes, offenders, spot
 from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.packing import Packed, place
 from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.views import NodeView, PodView
 from convoy_controllers.workers.pod import pod_incarnation, with_incarnation
@@ -96,7 +96,7 @@ def missing(
     layout: tuple[Slot, ...],
     lost: Mapping[str, str],
     deleted: Sequence[Delete],
-) -> Packed:
+) -> Placed:
     """Return the pods that the layout lacks after `deleted` are deleted, as far as SpotPools grant them, with
     their places.
     """
@@ -109,16 +109,21 @@ def missing(
     leaving = {deletion.name for deletion in deleted}
     staying = {one.name: one for one in observed.pods if one.name not in leaving}
     rooms = spot.SpotRooms(spot.grants(observed), layout, staying)
+    group = gang.group(observed, status)
     found = []
     for slot in layout:
         if slot.pod in names or slot.pod in observed.create_errors:
             continue
-        body = rooms.place(slot, pod(observed.job, observed.engine, slot, observed.defaults))
+        body = rooms.place(slot, pod(observed.job, observed.engine, slot, observed.defaults, group))
         if body is not None:
             found.append(with_incarnation(body, status.incarnation, avoid))
     own_uid = observed.job.metadata.uid
     there = [one for one in staying.values() if one.owner_uid == own_uid and not ended(one)]
-    return place(observed, found, there, avoid)
+    if gang.follows_scheduler(observed, status):
+        return Placed(found)
+    roles = observed.job.spec.roles
+    spare = {role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles}
+    return place(observed.job.spec.placement, observed.rooms, found, there, avoid=avoid, spare=spare)
 
 
 def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
@@ -191,10 +196,11 @@ def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobSt
         return True
     if not status.formed and _replaced_by_restart(one, status):
         return True
-    wanted = pod(observed.job, observed.engine, slot, observed.defaults)["metadata"]["annotations"][
-        ANNOTATION_INTENT
-    ]
-    return bool(one.annotations.get(ANNOTATION_INTENT) != wanted)
+    group = gang.group(observed, status)
+    wanted = pod(observed.job, observed.engine, slot, observed.defaults, group)
+    return bool(
+        one.annotations.get(ANNOTATION_INTENT) != wanted["metadata"]["annotations"][ANNOTATION_INTENT]
+    )
 
 
 def _replaced_by_restart(one: PodView, status: TrainingJobStatus) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from convoy_controllers.children import owner_reference
 from convoy_controllers.trainingjob import tiers
+from convoy_controllers.placement.gangs.backend import GangGroup
 from convoy_controllers.workers.pod import DEFAULT_GRACE_SECONDS, WorkerPod, kubelet_literal, worker_pod
 from convoy_crds import terms
 from convoy_crds.engine import Engine
@@ -51,10 +52,14 @@ def _independent_environment(job: TrainingJob, role: Role) -> dict[str, str]:
 
 
 def pod(
-    job: TrainingJob, engine: Engine | None, slot: Slot, defaults: CheckpointDefaults | None = None
+    job: TrainingJob,
+    engine: Engine | None,
+    slot: Slot,
+    defaults: CheckpointDefaults | None = None,
+    group: GangGroup | None = None,
 ) -> dict[str, Any]:
     """Return the manifest of a slot's pod, with its intent hash. `defaults`: the chart's settings for jobs
-    without tiers.
+    without tiers. `group`: the gang of the job's Member pods; None if each pod starts alone.
     """
     role, metadata = _role(job, slot), job.metadata
     template = role.template
@@ -80,5 +85,6 @@ def pod(
             image=engine.spec.image if engine else "",
             environment=environment,
             grace_seconds=DEFAULT_GRACE_SECONDS,
+            gang=group.member(slot.role) if group is not None and not role.independent else None,
         )
     )

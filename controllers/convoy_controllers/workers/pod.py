@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from convoy_controllers.placement.gangs.backend import GangMember
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.security import container_security, pod_security
 from convoy_crds import terms
@@ -53,6 +54,8 @@ class WorkerPod:
     volumes: Sequence[Mapping[str, Any]] = ()
     mounts: Sequence[Mapping[str, Any]] = ()
     """Mounts of `volumes` into the ranks' container."""
+    gang: GangMember | None = None
+    """The pod's place in a gang; None if the pod starts alone."""
 
 
 def kubelet_literal(text: str) -> str:
@@ -105,6 +108,8 @@ def worker_pod(wanted: WorkerPod) -> dict[str, Any]:
             "volumes": [*spec.get("volumes", ()), *volumes, *wanted.volumes],
         },
     }
+    if wanted.gang is not None:
+        body = wanted.gang.join(body)
     body["metadata"]["annotations"][terms.ANNOTATION_INTENT] = intent_hash(body)
     _add_diagnostics(body)
     return body

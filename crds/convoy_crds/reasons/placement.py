@@ -14,6 +14,18 @@ class PlacementReasons:
         "Convoy creates the pods as soon as the API is there",
         warning=True,
     )
+    GANG_SPLIT = Reason(
+        "GangSplit",
+        "spec.placement.gang: {backend}: all Member roles of a gang need the same {field}, but they have "
+        "{values}",
+        warning=True,
+    )
+    GANG_REFUSED = Reason(
+        "GangRefused",
+        "the API server refused PodGroup {group}: {why}; correct the cause, or set spec.placement.gang: None",
+        warning=True,
+    )
+    GANG_PLACED = Reason("GangPlaced", "PodGroup {group} ({backend}): all {count} pods have nodes")
     GANG_IGNORED = Reason(
         "GangIgnored",
         "PodGroup {group} has no condition although its pods have nodes: kube-scheduler ignores gangs. Enable "

@@ -1,4 +1,4 @@
-"""Places a job's missing pods near each other, and near the pods that are there.
+"""Places missing pods near each other, and near the pods that are there.
 
 The choice is made once, when the pods are created, from the room on all nodes. It is written into the pods as
 node affinity. The scheduler makes the final decision.
@@ -16,54 +16,58 @@ from convoy_controllers.placement.packing import Choice, NoRoom, PodClass, choos
 from convoy_controllers.placement.requests import pod_requests
 from convoy_controllers.placement.rooms import Rooms, candidates, cluster_topology, unknown_keys
 from convoy_controllers.placement.topology import Path, Topology
-from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.violation import Violation
-from convoy_crds.placement import Pack
+from convoy_crds.placement import Pack, Packing
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ANNOTATION_PLANNED_NODE, LABEL_ROLE
-from convoy_crds.trainingjob import TrainingJob
 
 RECHECK_SECONDS = 5.0
-"""Seconds between two searches for a room that holds all pods of a job."""
+"""Seconds between two searches for a room that holds all pods."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Placed:
     """The pods to create, or the reason why none may be created yet."""
 
     pods: Sequence[dict[str, Any]] = ()
     held: Violation | None = None
-    """Reason why the job waits for room; None if it need not wait."""
+    """Reason why the pods wait; None if they need not wait."""
 
 
-def packs(job: TrainingJob) -> bool:
-    """Return True if Convoy chooses where the job's pods run."""
-    return bool(job.spec.placement.topology_keys) and job.spec.placement.pack is not Pack.NONE
+def packs(packing: Packing) -> bool:
+    """Return True if Convoy chooses where the pods run."""
+    return bool(packing.topology_keys) and packing.pack is not Pack.NONE
 
 
 def place(
-    observed: Observed,
+    packing: Packing,
+    rooms: Rooms | None,
     create: Sequence[dict[str, Any]],
     staying: Collection[PodView],
+    *,
     avoid: Collection[str] = (),
-) -> Packed:
-    """Return the pods in `create` with node affinity for the chosen places. `staying`: the job's own pods that
-    stay. `avoid`: nodes on which no pod should be placed.
+    spare: Mapping[str, int] | None = None,
+) -> Placed:
+    """Return the pods in `create` with node affinity for the chosen places.
+
+    `staying`: pods of the same gang that stay. `avoid`: nodes on which no pod should be placed. `spare`: pods
+    of each role without which the gang can run.
     """
-    placement = observed.job.spec.placement
-    if not create or not packs(observed.job):
-        return Packed(create)
-    if observed.rooms is None:
-        return Packed(held=_violation(Reasons.READING_ROOM, count=len(create)))
-    if unknown := unknown_keys(placement.topology_keys, observed.rooms):
-        return Packed(held=_violation(Reasons.UNKNOWN_TOPOLOGY_KEY, keys=", ".join(unknown)))
-    found = cluster_topology(placement.topology_keys, observed.rooms)
-    search = _Search(observed.job, observed.rooms, found, create, frozenset(avoid))
+    if not create or not packs(packing):
+        return Placed(create)
+    if rooms is None:
+        return Placed(held=_violation(Reasons.READING_ROOM, count=len(create)))
+    if unknown := unknown_keys(packing.topology_keys, rooms):
+        return Placed(held=_violation(Reasons.UNKNOWN_TOPOLOGY_KEY, keys=", ".join(unknown)))
+    found = cluster_topology(packing.topology_keys, rooms)
+    search = _Search(
+        rooms, found, create, frozenset(avoid), spare or {}, required=packing.pack is Pack.REQUIRED
+    )
     choice = search.choose(staying)
     if isinstance(choice, NoRoom):
-        return Packed(held=search.explain(choice, joins=bool(staying)))
-    return Packed(_pinned(create, choice, found, required=placement.pack is Pack.REQUIRED))
+        return Placed(held=search.explain(choice, joins=bool(staying)))
+    return Placed(_pinned(create, choice, found, required=search.required))
 
 
 def _violation(reason: Any, **facts: object) -> Violation:
@@ -72,17 +76,14 @@ def _violation(reason: Any, **facts: object) -> Violation:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search for the places of some pods of a job."""
+    """The search for the places of some pods of a gang."""
 
-    job: TrainingJob
     rooms: Rooms
     topology: Topology
     create: Sequence[Mapping[str, Any]]
     avoid: frozenset[str]
-
-    @property
-    def required(self) -> bool:
-        return self.job.spec.placement.pack is Pack.REQUIRED
+    spare: Mapping[str, int]
+    required: bool
 
     def choose(self, staying: Collection[PodView]) -> Choice | NoRoom:
         """Return the places, near the pods that stay."""
@@ -112,17 +113,10 @@ class _Search:
     @property
     def _classes(self) -> list[PodClass]:
         counts = Counter(map(_role, self.create))
-        roles = {role.name: role for role in self.job.spec.roles}
         return [
-            PodClass(name, pod_requests(spec), counts[name], self._least(name, counts[name], roles))
+            PodClass(name, pod_requests(spec), counts[name], max(0, counts[name] - self.spare.get(name, 0)))
             for name, spec in self._specs.items()
         ]
-
-    def _least(self, name: str, count: int, roles: Mapping[str, Any]) -> int:
-        """Return how many of the missing pods of a role the gang needs."""
-        role = roles[name]
-        spare = role.replicas - (role.min_replicas or role.replicas)
-        return max(0, count - spare)
 
 
 def _pinned(
