@@ -51,6 +51,8 @@ class Watch:
     """
     own: bool = True
     """False to ignore changes that the operator itself has written."""
+    whole: bool = False
+    """True to watch all objects of the resource, not only those with the operator's label."""
     index: str = ""
     """Path of the field by which `Reader.referring` finds objects of the controller. A list has `[]` behind
     its name: `spec.engine.name`, `spec.arms[].engine`.
@@ -244,10 +246,19 @@ class Controller(Generic[O]):
 
 def labelled_resources(controllers: Iterable[Controller[Any]]) -> tuple[Resource, ...]:
     """Return the resources whose objects carry the operator's label and that no controller reconciles: what
-    plans apply, and what Kubernetes makes of it with its labels. Sorted by plural.
+    plans apply, and what Kubernetes makes of it with its labels.
     """
     every = list(controllers)
     made = {made.resource for one in every for made in one.makes if made.applied}
     watched = {watch.resource for one in every for watch in one.watches} - {PODS, NODES}
     own = {one.resource for one in every if one.kind is not None}
-    return tuple(sorted((made | watched) - own, key=lambda one: one.plural))
+    return _sorted((made | watched) - own - {*whole_resources(every)})
+
+
+def whole_resources(controllers: Iterable[Controller[Any]]) -> tuple[Resource, ...]:
+    """Return the resources of which all objects are watched, although no controller reconciles them."""
+    return _sorted({watch.resource for one in controllers for watch in one.watches if watch.whole})
+
+
+def _sorted(resources: Iterable[Resource]) -> tuple[Resource, ...]:
+    return tuple(sorted(resources, key=lambda one: (one.plural, one.group, one.version)))

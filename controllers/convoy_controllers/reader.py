@@ -179,6 +179,10 @@ class Reader(Protocol):
         """Return the objects of a resource that plans of this owner have applied."""
         ...
 
+    def objects(self, resource: Resource) -> Iterable[CachedObject]:
+        """Return all objects of a resource that a watch with `whole` reads."""
+        ...
+
     def warning(self, pod_uid: str) -> PodWarning | None:
         """Return the newest Event that explains why a pod does not start; None if there is none."""
         ...

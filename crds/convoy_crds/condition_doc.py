@@ -53,6 +53,17 @@ CONTAINERS = (
     Reasons.FENCING_ANSWERED,
 )
 """Reasons why pods are not up yet."""
+GANG = (
+    Reasons.GANG_MISSING,
+    Reasons.GANG_SPLIT,
+    Reasons.GANG_REFUSED,
+    Reasons.UNKNOWN_TOPOLOGY_KEY,
+    Reasons.READING_ROOM,
+    Reasons.NO_ROOM_TOGETHER,
+    Reasons.NEVER_TOGETHER,
+    Reasons.MAKING_ROOM,
+)
+"""Reasons why Convoy does not create a gang's pods yet."""
 INCURABLE = (Reasons.BAD_PARAMS_EXIT, Reasons.DATA_ERROR, Reasons.COMMAND_NOT_FOUND, Reasons.NO_PYTHON)
 """Faults that end the job, because a restart cannot help."""
 FAULTS = (
@@ -81,6 +92,7 @@ FAULTS = (
     Reasons.NODE_DRAINED,
     Reasons.STRAGGLER_SWAPPED,
     Reasons.SUSPECT_SWAPPED,
+    Reasons.YIELDED,
     Reasons.NODE_LOST,
     Reasons.REGROW,
     Reasons.RESTART_REQUESTED,

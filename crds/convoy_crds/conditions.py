@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from convoy_crds.condition_doc import BREAKER, CONTAINERS, EVENTS, FAULTS, HISTORY, INCURABLE, ConditionDoc
+from convoy_crds.condition_doc import (
+    BREAKER,
+    CONTAINERS,
+    EVENTS,
+    FAULTS,
+    GANG,
+    HISTORY,
+    INCURABLE,
+    ConditionDoc,
+)
 from convoy_crds.experiment_conditions import EXPERIMENT_CONDITIONS
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.checkpointing import CHECKPOINTING
@@ -38,6 +47,20 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         "Every pod has a node.",
         (Reasons.ALL_SCHEDULED, *CONTAINERS),
         "trainingjob-scheduled",
+    ),
+    ConditionDoc(
+        _JOB,
+        ConditionType.GANG_SCHEDULED,
+        "Every pod of the gang has a node. Absent without a gang scheduler. The first eight reasons below "
+        "appear in the conditions Scheduled and Running, while Convoy creates no pods.",
+        (
+            *GANG,
+            Reasons.GANG_PLACED,
+            Reasons.GANG_WAITING,
+            Reasons.GANG_IGNORED,
+            Reasons.SCHEDULER_MISSING,
+        ),
+        "trainingjob-placement",
     ),
     ConditionDoc(
         _JOB,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from convoy_crds.meta import Model, Rule, StatusModel, validated
 
 MAX_KEYS = 4
 """Maximum number of topology keys."""
+MAX_CLAIMS = 256
+"""Maximum number of pods of other jobs that one job may ask for."""
 MAX_DOMAINS = 32
 """Maximum number of domains of one key in a status."""
 
@@ -130,6 +133,16 @@ class QueueStatus(StatusModel):
     """Number of times that the queue has evicted the job."""
 
 
+class ClaimedPod(StatusModel):
+    """A pod of another job of lower priority that leaves, to make room for this job."""
+
+    job: str
+    """Name of the other job, in the namespace `namespace`."""
+    namespace: str
+    role: str
+    replica: int
+
+
 class PlacementStatus(StatusModel):
     """Where the job's pods run, and who placed them."""
 
@@ -139,6 +152,12 @@ class PlacementStatus(StatusModel):
     """Name of the PodGroup. Absent with the backend None."""
     queue: QueueStatus | None = None
     """Absent without a queue."""
+    claims: Annotated[list[ClaimedPod], Field(max_length=MAX_CLAIMS)] = Field(default_factory=list)
+    """Pods of other jobs that leave, to make room for this job. Absent once the job has started."""
+    claimed_at: datetime | None = None
+    """Time at which Convoy asked for these pods."""
+    priority: int | None = None
+    """Priority of the job's pods when Convoy asked for the pods of other jobs."""
     summary: str = ""
     """Domains of the first topology key and hops of the ring, such as `2 racks, 3 hops`. Absent without
     topology keys.

@@ -134,7 +134,7 @@ class Operator:
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         traces = PriceTraces(cache, gateway, settings.namespace)
-        self.discovery = Discovery(gateway, (one for one in cache.labelled if one.optional))
+        self.discovery = Discovery(gateway, (one for one in (*cache.labelled, *cache.whole) if one.optional))
         self.reader = reader = ClusterReader(
             cache,
             hub.reader,

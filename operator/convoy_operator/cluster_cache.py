@@ -10,7 +10,7 @@ from typing import Any
 
 from convoy_controllers.cached import CachedObject, Node, OtherPod, Pod
 from convoy_controllers.children import Create
-from convoy_controllers.controller import Controller, labelled_resources
+from convoy_controllers.controller import Controller, labelled_resources, whole_resources
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import NODES, PODS, Resource
@@ -49,12 +49,19 @@ class ClusterCache:
         self.labelled: Mapping[Resource, Store[CachedObject]] = {
             resource: Store() for resource in labelled_resources(controllers)
         }
+        self.whole: Mapping[Resource, Store[CachedObject]] = {
+            resource: Store() for resource in whole_resources(controllers)
+        }
+        """The stores of resources of others, such as PriorityClasses."""
         created = {made.resource for one in controllers for made in one.makes if Create in made.children}
         self._children = {**self.labelled, **{one: own[one] for one in (made | created) & own.keys()}}
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {
             PODS: (self.pods, views.pod),
             NODES: (self.nodes, views.node),
-            **{resource: (store, views.cached_object) for resource, store in (own | self.labelled).items()},
+            **{
+                resource: (store, views.cached_object)
+                for resource, store in (own | self.labelled | self.whole).items()
+            },
         }
         for store in self._children.values():
             store.add_index(_OWNER, lambda item: (views.controller_uid(item.raw) or "",))

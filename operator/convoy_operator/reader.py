@@ -171,6 +171,10 @@ class ClusterReader:
         """Return the objects of a resource that the operator has applied for this owner."""
         return self._cache.children(resource, owner_uid)
 
+    def objects(self, resource: Resource) -> Iterable[CachedObject]:
+        """Return all objects of a resource that a watch with `whole` reads."""
+        return self._cache.whole[resource]
+
     def warning(self, pod_uid: str) -> PodWarning | None:
         """Return the newest Warning Event that explains why a pod does not start; None if none is known."""
         return self._cache.pod_warnings.get(pod_uid)

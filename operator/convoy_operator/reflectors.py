@@ -78,6 +78,15 @@ class Reflectors:
             )
             for resource, store in cache.labelled.items()
         }
+        applied |= {
+            resource: Reflector(
+                gateway,
+                Source(resource, store, views.cached_object),
+                metrics,
+                resync_seconds=resync_seconds,
+            )
+            for resource, store in cache.whole.items()
+        }
         self._labelled = [one for resource, one in applied.items() if not resource.optional]
         self._optional: dict[Resource, Reflector[CachedObject]] = {
             resource: one for resource, one in applied.items() if resource.optional

@@ -14,6 +14,7 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.resources import NETWORK_POLICIES, PODS
 from convoy_controllers.trainingjob import (
     checkpointing,
+    claiming,
     dropped_metrics,
     ending,
     formation,
@@ -152,6 +153,9 @@ def _form(
         packed = Placed(held=unplaced) if unplaced else missing(observed, status, layout, lost, wanted.delete)
         wanted.create, wanted.held = list(packed.pods), packed.held
         waits.append(RECHECK_SECONDS if packed.held else None)
+        if wanted.held is None and (held := claiming.hold(observed, draft, wanted.create)):
+            wanted.create, wanted.held = [], held
+            waits.append(RECHECK_SECONDS)
         if wanted.create and not gang.exists(observed, group):
             # The response to the apply of the PodGroup shows which of its fields the API server keeps.
             wanted.create = []
@@ -313,6 +317,7 @@ def _enforce_schedule_deadline(
     # If this attempt was too short to show a cause, the cause of the earlier attempt is kept.
     known = status.internal.pending.cause if not found.reason.warning else ""
     status.internal.pending.cause = known or found.message[:MAX_CAUSE_CHARS]
+    claiming.release(draft)
     until = f"{status.internal.pending.since:%H:%M:%SZ}"
     message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit, until=until, why=status.internal.pending.cause)
     draft.phase(Phase.PENDING, Reasons.SCHEDULE_DEADLINE, message)

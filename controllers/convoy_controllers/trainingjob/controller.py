@@ -16,10 +16,12 @@ from convoy_controllers.resources import (
     NETWORK_POLICIES,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     SPOT_POOLS,
     TRAINING_JOBS,
 )
 from convoy_controllers.spotpool.members import POOL_FIELD
+from convoy_controllers.trainingjob.claiming import claims_of
 from convoy_controllers.trainingjob.gang import GANG_RESOURCES
 from convoy_controllers.trainingjob.observe import observe, waits_for
 from convoy_controllers.trainingjob.plan import plan
@@ -104,6 +106,18 @@ def _jobs_of_node(reader: Reader, before: Node | None, after: Node | None) -> It
     return reader.jobs_on(KIND, node.name)
 
 
+def _claimed(
+    reader: Reader, before: CachedObject | None, after: CachedObject | None
+) -> Iterable[tuple[str, str]]:
+    """Return the jobs whose pods a job claims, or has claimed until this change."""
+    return {
+        (claim["namespace"], claim["job"])
+        for one in (before, after)
+        if one is not None
+        for claim in claims_of(one)
+    }
+
+
 CONTROLLER = Controller(
     KIND,
     summary="Creates and replaces the pods of a job, forms and restarts its group, and reports its progress.",
@@ -122,6 +136,8 @@ CONTROLLER = Controller(
         by_field(KIND, SPOT_POOLS, POOL_FIELD, _granting),
         by_owner(KIND, NETWORK_POLICIES),
         *(by_owner(KIND, resource) for resource in GANG_RESOURCES),
+        Watch(PRIORITY_CLASSES, lambda reader, before, after: (), whole=True),
+        Watch(TRAINING_JOBS, _claimed, claims_of),
         Watch(PODS, _job, lambda pod: pod.view, _is_pod_end),
         Watch(NODES, _jobs_of_node, _job_relevant),
     ),

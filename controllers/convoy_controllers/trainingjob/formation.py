@@ -77,7 +77,12 @@ def participants(
     limit = observed.job.spec.recovery.schedule_seconds
     # A pod that its SpotPool does not grant will not come, so nothing waits for it.
     rooms = spot.SpotRooms(spot.grants(observed), layout, pods)
-    waited = [slot for slot in missing if slot.pod in pods or rooms.reserve(slot)]
+    given_up = {(one.role, one.replica) for one in observed.yielded}
+    waited = [
+        slot
+        for slot in missing
+        if slot.pod in pods or ((slot.role, slot.replica) not in given_up and rooms.reserve(slot))
+    ]
     if not all(_may_be_left_out(observed, status, limit, pods.get(slot.pod), now) for slot in waited):
         return ()
     if nodes.strict(observed.job) and any(_may_run(observed, status, pods.get(slot.pod)) for slot in missing):

@@ -31,6 +31,14 @@ _QUEUE = frozenset(
         Reasons.NOTHING_TO_RESUME,
         Reasons.POD_REJECTED,
         Reasons.POD_CONFLICT,
+        Reasons.GANG_MISSING,
+        Reasons.GANG_SPLIT,
+        Reasons.GANG_REFUSED,
+        Reasons.UNKNOWN_TOPOLOGY_KEY,
+        Reasons.READING_ROOM,
+        Reasons.NO_ROOM_TOGETHER,
+        Reasons.NEVER_TOGETHER,
+        Reasons.MAKING_ROOM,
     )
 )
 _LATE_STEPS = timedelta(seconds=5)

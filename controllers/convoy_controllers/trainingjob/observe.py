@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from convoy_controllers.keys import Key
 from convoy_controllers.placement.placing import packs
 from convoy_controllers.reader import Reader
+from convoy_controllers.resources import PRIORITY_CLASSES
 from convoy_controllers.spotpool.members import pools_of
-from convoy_controllers.trainingjob import tiers
+from convoy_controllers.trainingjob import claiming, tiers
 from convoy_controllers.trainingjob.gang import GANG_RESOURCES
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.views import PodView
@@ -32,6 +33,9 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     traced = job.spec.trace_store
     warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
     uid = job.metadata.uid or ""
+    lacks, priority = _lacks_pods(job, own), _priority(reader, job, own)
+    claims = lacks and not job.status.formed
+    spare = claiming.spare_pods(reader, job, priority) if claims else ()
     return Observed(
         job=job,
         defaults=reader.checkpoint_defaults,
@@ -48,7 +52,10 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         slots=reader.hub.slots(own),
         nodes=reader.hub.nodes(pods),
         silent_seconds=reader.hub.silent_seconds,
-        rooms=reader.rooms() if packs(job.spec.placement) and _lacks_pods(job, own) else None,
+        rooms=reader.rooms() if lacks and (spare or packs(job.spec.placement)) else None,
+        priority=priority,
+        spare=spare,
+        yielded=claiming.yielded(reader, job),
         served=reader.served,
         gang_objects=tuple(
             one
@@ -62,6 +69,21 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         warnings={pod: warning for pod, warning in warnings.items() if warning is not None},
         create_errors=reader.refused(uid, job.metadata.generation or 0),
     )
+
+
+def _priority(reader: Reader, job: TrainingJob, own: tuple[PodView, ...]) -> int:
+    """Return the priority of the job's pods: that of a pod, or else that of the template's PriorityClass.
+    Without a class, it is that of the cluster's default class.
+    """
+    if own:
+        return max(pod.priority for pod in own)
+    named = {
+        role.template.spec.to_dict().get("priorityClassName") for role in job.spec.roles if role.template
+    } - {None, ""}
+    for one in reader.objects(PRIORITY_CLASSES):
+        if one.name in named or (not named and one.raw.get("globalDefault")):
+            return int(one.raw.get("value") or 0)
+    return 0
 
 
 def _lacks_pods(job: TrainingJob, own: tuple[PodView, ...]) -> bool:

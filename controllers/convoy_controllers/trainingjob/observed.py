@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.placement.rooms import Rooms
+from convoy_controllers.placement.yielding import SparePod
 from convoy_controllers.resources import Resource
 from convoy_controllers.views import GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.workers.network import NetworkSettings
@@ -17,6 +18,18 @@ from convoy_crds.engine import Engine
 from convoy_crds.spotpool import SpotPool
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """A pod that the job gives up, to make room for a job of higher priority."""
+
+    role: str
+    replica: int
+    claimant: str
+    """Name of the other job, `namespace/name`."""
+    priority: int
+    """Priority of the other job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,12 @@ class Observed:
     """The optional resources that the API server serves."""
     gang_objects: tuple[CachedObject, ...] = ()
     """The job's objects in the API of its gang scheduler, such as a PodGroup."""
+    priority: int = 0
+    """Priority of the job's pods."""
+    spare: tuple[SparePod, ...] = ()
+    """Pods that elastic jobs of lower priority can give up, if this job lacks pods."""
+    yielded: tuple[Yielded, ...] = ()
+    """Pods that this job gives up."""
     agent_nodes: int = 0
     """Number of nodes with the agent-ready label."""
     holders: tuple[str, ...] = ()

@@ -65,6 +65,7 @@ def pod_changes(
     found = PodChanges()
     by_pod = {slot.pod: slot for slot in layout}
     running = _running(observed, status)
+    given_up = {(one.role, one.replica) for one in observed.yielded}
     for one in own.values():
         if one.node in lost:
             if late := _misplaced_wait(one, one.name in running, status, now):
@@ -76,6 +77,8 @@ def pod_changes(
             # pod that has ended is then deleted by force.
             over = ended(one) and stranded(observed, one, status)
             found.delete += [delete_pod(one.name, one.uid, grace_seconds=0)] if over else []
+        elif one.name in by_pod and (by_pod[one.name].role, by_pod[one.name].replica) in given_up:
+            found.delete.append(delete_pod(one.name, one.uid))
         elif one.name in running:
             # A pod that exited with code 0 still belongs to the incarnation, so only a failed pod is deleted.
             found.delete += [delete_pod(one.name, one.uid)] if failed(one) else []
@@ -111,8 +114,11 @@ def missing(
     rooms = spot.SpotRooms(spot.grants(observed), layout, staying)
     group = gang.group(observed, status)
     found = []
+    given_up = {(one.role, one.replica) for one in observed.yielded}
     for slot in layout:
         if slot.pod in names or slot.pod in observed.create_errors:
+            continue
+        if (slot.role, slot.replica) in given_up:
             continue
         body = rooms.place(slot, pod(observed.job, observed.engine, slot, observed.defaults, group))
         if body is not None:

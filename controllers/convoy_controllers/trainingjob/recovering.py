@@ -12,7 +12,7 @@ from convoy_controllers.trainingjob import budget, escalation, formation, offend
 from convoy_controllers.trainingjob.early import early_ends
 from convoy_controllers.trainingjob.ending import finish
 from convoy_controllers.trainingjob.goodput import FaultMark
-from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.observed import Observed, Yielded
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView, SlotView
 from convoy_controllers.workers.blame import primary
@@ -75,8 +75,12 @@ def fault(
     status = observed.job.status
     formed, incarnation = status.formed, status.incarnation
     found: list[Fault] = []
+    given_up = {(one.role, one.replica): one for one in observed.yielded}
     for slot in layout:
         pod = own.get(slot.pod)
+        if formed and (claim := given_up.get((slot.role, slot.replica))) and (pod is None or pod.deleting):
+            found.append(_yield_fault(observed, claim, slot, pod))
+            continue
         if pod is None:
             found += [missing_fault(slot)] if formed else []
             continue
@@ -105,6 +109,22 @@ def fault(
     views = [observed.slots.get(uid) for uid in present]
     running = [rank.rank for view in views if view for rank in view.ranks if rank.state != "EXITED"]
     return primary(found, early_ends(observed, layout, own), running)
+
+
+def _yield_fault(observed: Observed, claim: Yielded, slot: Slot, pod: PodView | None) -> Fault:
+    """Return the fault of a pod that leaves, to make room for a job of higher priority."""
+    reason = Reasons.YIELDED
+    names = [f"{one.role}-{one.replica}" for one in observed.yielded if one.claimant == claim.claimant]
+    message = reason.format(
+        pods=", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else ""),
+        claimant=claim.claimant,
+        priority=claim.priority,
+        own=observed.priority,
+    )
+    at = pod.leaving_since if pod else 0.0
+    return Fault(
+        reason, message, pod=slot.pod, node=pod.node if pod else None, at=at, ended=at, role=slot.role
+    )
 
 
 def cause_report_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:

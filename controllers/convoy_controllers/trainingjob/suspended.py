@@ -12,7 +12,7 @@ from datetime import datetime
 
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import checkpointing, formation, nodes
+from convoy_controllers.trainingjob import checkpointing, claiming, formation, nodes
 from convoy_controllers.trainingjob.independent.drain import clear
 from convoy_controllers.trainingjob.independent.scope import is_independent, split
 from convoy_controllers.trainingjob.observed import Observed
@@ -63,6 +63,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     formation.disband(status)
     status.start_time = None
     status.internal.pending = PendingRecord()
+    claiming.release(draft)
     lost = nodes.lost(observed)
     if own:
         message = Reasons.SUSPENDING.format(left=len(own), state=_describe_stop(observed))

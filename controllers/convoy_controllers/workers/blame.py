@@ -42,6 +42,7 @@ MAX_RANKS_SHOWN = 5
 
 _OUTSIDE = (
     Reasons.POD_DELETED,
+    Reasons.YIELDED,
     Reasons.POD_PREEMPTED,
     Reasons.POD_EVICTED,
     Reasons.NODE_DRAINED,

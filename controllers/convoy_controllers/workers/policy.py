@@ -87,6 +87,7 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.NODE_DRAINED: _FREE,
         Reasons.STRAGGLER_SWAPPED: _FREE,
         Reasons.SUSPECT_SWAPPED: _FREE,
+        Reasons.YIELDED: _FREE,
         Reasons.NODE_LOST: Policy(counted=False, scope=RestartScope.POD, blames_node=True),
         Reasons.RESTART_REQUESTED: Policy(counted=False),
         Reasons.REGROW: Policy(counted=False),

@@ -82,6 +82,7 @@ class PlacementReasons:
     )
     YIELDED = Reason(
         "Yielded",
-        "{count} pods of role {role} leave, to make room for {claimant} (priority {priority}); they come "
-        "back when there is room again",
+        "{pods} save their state and leave, to make room for {claimant} (priority {priority}, this job "
+        "{own}); the job goes on with fewer pods, which come back when there is room again "
+        "(spec.placement.shrinkFirst)",
     )
