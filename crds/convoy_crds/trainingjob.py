@@ -284,8 +284,9 @@ class TrainingJob(Model):
             " && has(self.spec.engine) == has(oldSelf.spec.engine)"
             " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine)"
             f" && {unchanged.placement('self.spec.placement', 'oldSelf.spec.placement')})",
-            "engine, roles, checkpoint and placement may change only while status.phase is Pending, Suspending or "
-            "Suspended, or in the update that sets suspend: true; if the job has ended, create another job",
+            "engine, roles, checkpoint and placement may change only while status.phase is Pending, "
+            "Suspending or Suspended, or in the update that sets suspend: true; if the job has ended, create "
+            "another job",
             ".spec",
         ),
         Rule(

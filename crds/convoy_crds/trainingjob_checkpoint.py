@@ -87,8 +87,8 @@ class PeerTier(Model):
     time.
     """
     topology_key: Annotated[str, Field(min_length=1, max_length=317)] | None = None
-    """Node label. If possible, a copy is stored on a node that has a different value of this label. If absent,
-    it is the first key of `placement.topologyKeys`, or `topology.kubernetes.io/zone` without one.
+    """Node label. If possible, a copy is stored on a node that has a different value of this label. If
+    absent, it is the first key of `placement.topologyKeys`, or `topology.kubernetes.io/zone` without one.
     """
 
     def domain_key(self, topology_keys: Sequence[str] = ()) -> str:

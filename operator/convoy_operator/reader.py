@@ -81,8 +81,8 @@ class ClusterReader:
     ) -> None:
         """`refused` returns the refusals of a parent's children, by the parent's uid and metadata
         generation. `checkpoint_defaults`: settings for jobs without tiers. `network`: settings for the
-        NetworkPolicies of jobs. `price_trace` returns the price trace of a SpotPool. `served` returns the optional
-        resources that the API server serves.
+        NetworkPolicies of jobs. `price_trace` returns the price trace of a SpotPool. `served` returns the
+        optional resources that the API server serves.
         """
         self._served = served
         self._price_trace = price_trace

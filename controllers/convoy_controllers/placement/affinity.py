@@ -13,8 +13,8 @@ from convoy_controllers.placement.topology import Path
 from convoy_crds.terms import ANNOTATION_PLANNED_NODE
 
 DOMAIN_WEIGHT = 60
-"""Preference for the chosen domain of the nearest key; each farther key has half of it. The node plugin scales
-the sum of a node's weights to 100, so only the proportions matter.
+"""Preference for the chosen domain of the nearest key; each farther key has half of it. The plugin
+NodeAffinity scales the sum of a node's weights to 100, so only the proportions matter.
 """
 NODE_WEIGHT = 20
 """Preference for the chosen node itself."""

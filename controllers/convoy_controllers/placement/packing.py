@@ -197,8 +197,8 @@ def _smallest_sufficient(
     remaining pods; None if no group does. `ordered` begins with the largest.
     """
     wanted = sum(one.count for one in rest)
-    large = [one for one in takewhile(lambda one: one[0] >= wanted, ordered)]
-    for size, same in groupby(reversed(large), key=lambda one: one[0]):
+    large = list(takewhile(lambda one: one[0] >= wanted, ordered))
+    for _, same in groupby(reversed(large), key=lambda one: one[0]):
         holds = [one for one in same if not any(_fill(rest, groups[one[1]]).left.values())]
         if holds:
             return min(holds, key=lambda one: (_spare(rest, groups[one[1]]), groups[one[1]][0].node))

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.children import Create, delete_pod
 from convoy_controllers.commands import Command
-from convoy_controllers.placement.placing import RECHECK_SECONDS, Placed
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import NETWORK_POLICIES, PODS
 from convoy_controllers.trainingjob import (
@@ -27,16 +26,18 @@ from convoy_controllers.trainingjob import (
     templates,
     tracing,
 )
+from convoy_controllers.trainingjob.creation import wanted_changes
 from convoy_controllers.trainingjob.independent.plan import extend
 from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_changes import PodChanges, missing, pod_changes
+from convoy_controllers.trainingjob.pod_changes import PodChanges
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import violation
 from convoy_controllers.views import PodView
 from convoy_controllers.workers import waiting
 from convoy_controllers.workers.blame import root_cause_wait
 from convoy_controllers.workers.network import policies
+from convoy_controllers.workers.pod_ends import ended
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot, present, slots, world_size
 from convoy_crds.reasons.catalogue import Reasons
@@ -44,8 +45,6 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import KIND
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
-AFTER_GROUP_SECONDS = 0.05
-"""Seconds after the request for the PodGroup at which the pods are created."""
 MAX_CAUSE_CHARS = 1024
 """Maximum number of characters to store of the reason why the pods could not be scheduled."""
 
@@ -141,32 +140,18 @@ def _form(
         waits.append((status.internal.pending.since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
     pause = _back_off_seconds(status, now)
-    unplaced = gang.select(observed, status, own.values()) if wrong is None else None
-    group = gang.group(observed, status)
-    wanted = pod_changes(observed, status, layout, own, lost, now) if wrong is None else PodChanges()
+    if wrong is None:
+        wanted, group = wanted_changes(observed, draft, layout, own, lost, pause=pause, now=now)
+    else:
+        wanted, group = PodChanges(), gang.group(observed, status)
     waits += wanted.waits
-    if wrong is None and pause > 0:
-        # Without this wait a pod that fails before its incarnation forms would be recreated in a tight loop.
-        waits.append(pause)
-    elif wrong is None:
-        unplaced = unplaced or gang.refused(observed, group)
-        packed = Placed(held=unplaced) if unplaced else missing(observed, status, layout, lost, wanted.delete)
-        wanted.create, wanted.held = list(packed.pods), packed.held
-        waits.append(RECHECK_SECONDS if packed.held else None)
-        if wanted.held is None and (held := claiming.hold(observed, draft, wanted.create)):
-            wanted.create, wanted.held = [], held
-            waits.append(RECHECK_SECONDS)
-        if wanted.create and not gang.exists(observed, group):
-            # The response to the apply of the PodGroup shows which of its fields the API server keeps.
-            wanted.create = []
-            waits.append(AFTER_GROUP_SECONDS)
     up = formation.ready(observed, layout, own, lost)
     # Under Strict fencing, no incarnation forms while a worker of an earlier incarnation may still run.
     held = status.formed or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
-    if status.formed or chosen or pause or wanted.fencing or wanted.held:
+    if status.formed or chosen or pause or wanted.fencing or (wanted.held and not _holds_nodes(own)):
         # Time during which Convoy itself blocks the start does not count against scheduleSeconds. The count
-        # therefore starts again at 0 after that time.
+        # therefore starts again at 0 after that time. Pods that wait for a held one still block their nodes.
         status.internal.pending.since = None
     elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
@@ -178,9 +163,11 @@ def _form(
     commands: tuple[Command, ...] = ()
     stored = observed.job.status
     status_first = (status.incarnation, status.restarts) != (stored.incarnation, stored.restarts)
-    if pause:
-        waits.append(pause)
-    elif chosen and not {slot.pod for slot in chosen} & {deleted.name for deleted in wanted.delete}:
+    if (
+        not pause
+        and chosen
+        and not {slot.pod for slot in chosen} & {deleted.name for deleted in wanted.delete}
+    ):
         formation.form(status, observed, layout, chosen, own)
         status.internal.pending.cause = ""
         inspected = None
@@ -192,15 +179,15 @@ def _form(
         waits.append(5.0 if commands else None)
         _set_running(observed, draft, own)
     else:
-        found = _back_off(status) if pause else waiting.retried(found, status.internal.pending.cause)
-        found = wanted.fencing or wanted.held or found
+        if not (wanted.fencing or wanted.held):
+            found = _back_off(status) if pause else waiting.retried(found, status.internal.pending.cause)
         if status.phase is Phase.RESTARTING:
             waits += _shrink_wait(status, up, layout, now)
         else:
             draft.phase(Phase.PENDING, found.reason, found.message)
         draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
     numbering.show(observed, status, own)
-    waits.append(gang.report(draft, group, own, len(present(observed.job) if status.formed else layout)))
+    waits.append(gang.report(draft, group, own, layout))
     return Plan(
         status=draft.stored(),
         status_first=status_first,
@@ -216,6 +203,11 @@ def _form(
         inspect=inspected,
         requeue_after=_earliest(waits),
     )
+
+
+def _holds_nodes(own: Mapping[str, PodView]) -> bool:
+    """Return True if a pod of the job blocks a node."""
+    return any(pod.node and not pod.deleting and not ended(pod) for pod in own.values())
 
 
 def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:

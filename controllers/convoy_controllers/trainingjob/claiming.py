@@ -29,8 +29,8 @@ from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import Phase
 
 CLAIM_SECONDS = 300.0
-"""Seconds for which a job waits for the pods that it claims. After this time its own pods are created, so that
-the scheduler may preempt others.
+"""Seconds for which a job waits for the pods that it claims. After this time its own pods are created, so
+that the scheduler may preempt others.
 """
 _CLAIMING = (None, Phase.PENDING, Phase.RESTARTING)
 """Phases of a job whose claims hold."""

@@ -24,6 +24,7 @@ from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
 from convoy_controllers.workers.violation import Violation
+from convoy_crds.layout import Slot, present
 from convoy_crds.placement import GangBackend, Pack, PlacementStatus
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
@@ -93,10 +94,14 @@ def follows_scheduler(observed: Observed, status: TrainingJobStatus) -> bool:
     return found is not None and raw is not None and found.backend.state(raw).chooses_domain
 
 
-def report(draft: Draft, found: GangGroup | None, own: Mapping[str, PodView], pods: int) -> float | None:
+def report(
+    draft: Draft, found: GangGroup | None, own: Mapping[str, PodView], layout: Sequence[Slot]
+) -> float | None:
     """Set the condition GangScheduled. Return the seconds until it may change without an event; None if
-    there is no such time. `pods`: number of pods that the gang wants.
+    there is no such time. `layout`: all slots of the job.
     """
+    job, status = draft.observed.job, draft.status
+    pods = len(present(job.model_copy(update={"status": status}))) if status.formed else len(layout)
     if found is None:
         draft.drop(ConditionType.GANG_SCHEDULED)
         return None

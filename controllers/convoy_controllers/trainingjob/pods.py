@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from convoy_controllers.children import owner_reference
-from convoy_controllers.trainingjob import tiers
 from convoy_controllers.placement.gangs.backend import GangGroup
+from convoy_controllers.trainingjob import tiers
 from convoy_controllers.workers.pod import DEFAULT_GRACE_SECONDS, WorkerPod, kubelet_literal, worker_pod
 from convoy_crds import terms
 from convoy_crds.engine import Engine

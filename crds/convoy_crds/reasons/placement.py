@@ -28,8 +28,8 @@ class PlacementReasons:
     GANG_PLACED = Reason("GangPlaced", "PodGroup {group} ({backend}): all {count} pods have nodes")
     GANG_IGNORED = Reason(
         "GangIgnored",
-        "PodGroup {group} has no condition although its pods have nodes: kube-scheduler ignores gangs. Enable "
-        "its feature gate GangScheduling, or set spec.placement.gang: None",
+        "PodGroup {group} has no condition although its pods have nodes: kube-scheduler ignores gangs. "
+        "Enable its feature gate GangScheduling, or set spec.placement.gang: None",
         warning=True,
     )
     SCHEDULER_MISSING = Reason(

@@ -120,9 +120,9 @@ def names(count: int) -> tuple[list[str], list[str]]:
     return [name for name in every if name not in set(crashing)], crashing
 
 
-def node(name: str, index: int, group: str, addresses: Addresses) -> dict[str, Any]:
-    """Return a Node with 64 processors and a pod range inside the cluster's own addresses."""
-    resources = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+def node(name: str, index: int, group: str, addresses: Addresses, cpus: int = 64) -> dict[str, Any]:
+    """Return a Node with a pod range inside the cluster's own addresses."""
+    resources = {"cpu": str(cpus), "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
     first, second = addresses.pods.split(".")[:2]
     pods = f"{first}.{second}.{128 + index // 2}.{128 * (index % 2)}/25"
     return {

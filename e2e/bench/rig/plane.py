@@ -14,6 +14,7 @@ import yaml
 from e2e.bench.rig import audit, kwok
 from e2e.bench.rig.api import Object
 from e2e.bench.rig.programs import Programs
+from e2e.bench.rig.setup import Setup
 from e2e.cluster import binaries, files, machine
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import ControlPlane
@@ -45,11 +46,12 @@ _NOT_INSTALLED = {"Deployment", "DaemonSet", "Service", "PodDisruptionBudget"}
 class Plane:
     """The control plane of a rig. `down` removes it even if the process that created it has crashed."""
 
-    def __init__(self, nodes: int, progress: Progress) -> None:
+    def __init__(self, nodes: int, progress: Progress, setup: Setup | None = None) -> None:
         self.cluster = Cluster(NAME, progress=progress)
         self.programs = Programs(self.cluster)
         self.surviving, self.crashing = kwok.names(nodes)
         self._progress = progress
+        self._setup = setup or Setup()
         self._kwok = Path()
         self._manager: tuple[str, ...] = ()
 
@@ -149,10 +151,14 @@ class Plane:
 
     def _node(self, name: str) -> Object:
         group = kwok.CRASHING if name in self.crashing else kwok.SURVIVING
-        return kwok.node(name, self.nodes.index(name), group, self.cluster.addresses)
+        index = self.nodes.index(name)
+        body = kwok.node(name, index, group, self.cluster.addresses, self._setup.cpus)
+        body["metadata"]["labels"].update(self._setup.labels(index))
+        return body
 
     def _start(self, component: str, *flags: str) -> None:
-        self.programs.start(component, [*self.control.commands()[component], *flags])
+        more = self._setup.flags.get(component, ())
+        self.programs.start(component, [*self.control.commands()[component], *more, *flags])
 
     def _install(self) -> None:
         """Install the chart without its pods: CRDs, rights, CSI driver and engine catalogue."""

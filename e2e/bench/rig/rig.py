@@ -25,6 +25,7 @@ from e2e.bench.rig.kwok import CRASHING
 from e2e.bench.rig.machine_use import OtherLoad
 from e2e.bench.rig.operator_process import OperatorProcess
 from e2e.bench.rig.plane import Plane
+from e2e.bench.rig.setup import Setup
 from e2e.bench.rig.swarm import Swarm, identities
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -211,9 +212,11 @@ async def slots_with_two_pods(api: Api) -> list[str]:
 
 
 @asynccontextmanager
-async def running_rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[Rig]:
+async def running_rig(
+    nodes: int, progress: Progress, patience: float, setup: Setup | None = None
+) -> AsyncIterator[Rig]:
     """Create a rig and yield it. Remove the rig after the block."""
-    plane = Plane(nodes, progress)
+    plane = Plane(nodes, progress, setup)
     try:
         await asyncio.to_thread(plane.up)
         pki = plane.control.pki
