@@ -163,11 +163,8 @@ def _form(
     commands: tuple[Command, ...] = ()
     stored = observed.job.status
     status_first = (status.incarnation, status.restarts) != (stored.incarnation, stored.restarts)
-    if (
-        not pause
-        and chosen
-        and not {slot.pod for slot in chosen} & {deleted.name for deleted in wanted.delete}
-    ):
+    leaving = {deleted.name for deleted in wanted.delete}
+    if not pause and chosen and not leaving & {slot.pod for slot in chosen}:
         formation.form(status, observed, layout, chosen, own)
         status.internal.pending.cause = ""
         inspected = None
