@@ -14,7 +14,7 @@ from e2e.cluster.progress import Progress
 
 NAME, COMMAND = "tiercheck", "make bench-tiercheck"
 PARAMETERS = 90_000_000
-"""Number of the model's parameters. With AdamW's two moments in fp32, the state has 1.08 GB."""
+"""Number of the model's parameters. With AdamW's two moments in fp32, the state has 1.07 GB."""
 ROUNDS = 10
 STEP_SECONDS = (0.5, 2.0, 5.0)
 """Seconds of matrix products in a step. A step takes longer by the time of the optimizer."""

@@ -98,7 +98,7 @@ def test_blocks_with_saves_are_compared_with_their_neighbours(seconds, targets):
     each, sparse = row(given, f"{steps}, {EACH} / without"), row(given, f"{steps}, {SPARSE} / without")
     assert (each["value"], sparse["value"]) == (1.1, 1.0)
     assert (each["target"], sparse["target"]) == targets
-    assert row(given, f"{steps}, {EACH}: saves that had where to go")["value"] == 0.75
+    assert row(given, f"{steps}, {EACH}: saves that found free memory")["value"] == 0.75
 
 
 def test_the_plain_program_is_compared_with_the_steps_of_its_turn():

@@ -22,7 +22,7 @@ from e2e.bench.tiercheck.saving.steps import (
 )
 from e2e.bench.tiercheck.saving.upload import Uploads
 
-SHARDS = "all shards of another node brought and looked at"
+SHARDS = "all shards of another node fetched and checked"
 COPIES = "copy of a shard sent to another node, until it is committed"
 STREAM = "plain program, one stream without TLS"
 TLS_STREAM = "plain program, one stream with TLS"
@@ -204,7 +204,7 @@ def _steps(found: Measurements, figures: Figures) -> None:
             metric = Metric(f"{steps}, {kind} / without", "x", target if targeted else None)
             _ratios(figures, metric, seconds[kind], beside)
             saves = found.values[f"{steps} {kind}: saves"]
-            figures.add(Metric(f"{steps}, {kind}: saves that had where to go", "x"), statistics.mean(saves))
+            figures.add(Metric(f"{steps}, {kind}: saves that found free memory", "x"), statistics.mean(saves))
 
 
 def journalled(values: dict[str, list[float]]) -> list[float]:
