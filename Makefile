@@ -168,6 +168,11 @@ bench-autoscaling: venv ## The autoscaler beside Kubernetes' own; writes docs/be
 	@$(BIN)/python -m e2e.bench autoscaling
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-placement
+bench-placement: binaries ## Packing into racks and whole gangs, beside stock scheduling and JobSet; writes docs/bench/placement.json (1 hour).
+	@$(BIN)/python -m e2e.bench placement $(if $(PART),--only $(PART))
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: bench-gpu
 bench-gpu: venv ## Probes, saves and engines on one NVIDIA GPU; writes docs/bench/gpu.json (15 minutes, as root).
 	@$(BIN)/python -m e2e.bench gpu

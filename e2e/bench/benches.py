@@ -20,6 +20,7 @@ BENCHES = (
     Bench("soak", "e2e.bench.soak.command"),
     Bench("serving", "e2e.bench.serving.command"),
     Bench("autoscaling", "e2e.bench.autoscaling.command"),
+    Bench("placement", "e2e.bench.placement.command"),
     Bench("experiments", "e2e.bench.experiments.command"),
     Bench("spotlight", "e2e.bench.spotlight.command"),
     Bench("traces", "e2e.bench.traces.command"),

@@ -1,0 +1,1 @@
+"""Bench of placement: packing into racks, large jobs, and gangs."""

@@ -1,0 +1,1 @@
+"""Twenty gangs that arrive at once on room for two: with each gang backend, beside JobSet."""
