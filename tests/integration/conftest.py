@@ -14,8 +14,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,7 +182,22 @@ def _start(stack: ExitStack, command: list[str], output: Path) -> subprocess.Pop
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Run one API server with Convoy's CRDs for the session."""
-    folder, programs = tmp_path_factory.mktemp("control-plane"), binaries()
+    with running_control_plane(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
+
+
+@contextmanager
+def running_control_plane(
+    folder: Path, gates: Collection[str] = (), served: Collection[str] = ()
+) -> Iterator[ControlPlane]:
+    """Run an API server with Convoy's CRDs.
+
+    `gates`: more feature gates, such as `GenericWorkload=true`. `served`: more values of `--runtime-config`.
+    """
+    programs = binaries()
+    # Before 1.36 these policies are off by default. Tests change pods with them.
+    features = ["MutatingAdmissionPolicy=true", *gates]
+    versions = ["admissionregistration.k8s.io/v1beta1=true", *served]
     _keys(folder)
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
@@ -219,9 +234,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
                 "--disable-admission-plugins=ServiceAccount",
                 # As in real clusters: pods may ask for privileges, and pod security decides.
                 "--allow-privileged=true",
-                # Before 1.36 these policies are off by default. Tests change pods with them.
-                "--feature-gates=MutatingAdmissionPolicy=true",
-                "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+                f"--feature-gates={','.join(features)}",
+                f"--runtime-config={','.join(versions)}",
                 f"--audit-policy-file={folder / 'audit.json'}",
                 f"--audit-log-path={folder / 'audit.log'}",
                 # Larger than the log of a whole session, because only one file is read.

@@ -141,6 +141,11 @@ class Installation:
 @pytest.fixture
 def installation(control_plane: Any) -> Installation:
     """A new namespace for an operator that has exactly the permissions from the chart."""
+    return installed(control_plane)
+
+
+def installed(control_plane: Any) -> Installation:
+    """Create a namespace for an operator that has exactly the permissions from the chart."""
     _drop_others(control_plane)
     namespace = control_plane.namespace("convoy")
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
