@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convoy_controllers.cached import Node
 from convoy_controllers.placement.eligible import may_run
 from convoy_controllers.placement.packing import Room
-from convoy_controllers.placement.requests import Amounts
+from convoy_controllers.placement.requests import Amounts, subtract
 from convoy_controllers.placement.topology import Topology, topology
 
 
@@ -60,6 +60,15 @@ def candidates(
             free = room.node.allocatable if empty else room.free
             listed.append(Room(name, found.path(name), free, classes))
     return listed
+
+
+def with_pods(rooms: Rooms, planned: Iterable[tuple[str, Amounts]]) -> Rooms:
+    """Return the nodes with the room that is left after more pods, given as node and requests."""
+    left: dict[str, dict[str, int]] = {}
+    for node, requests in planned:
+        if node in rooms:
+            subtract(left.setdefault(node, dict(rooms[node].free)), requests)
+    return {**rooms, **{node: replace(rooms[node], free=free) for node, free in left.items()}}
 
 
 def unknown_keys(keys: Sequence[str], rooms: Rooms) -> list[str]:

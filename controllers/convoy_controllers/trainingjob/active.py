@@ -194,7 +194,7 @@ def _form(
             *policies(observed.network, KIND, observed.job.metadata),
             *_creations(observed, wanted),
         ),
-        prune=(NETWORK_POLICIES, *gang.GANG_RESOURCES),
+        prune=(NETWORK_POLICIES, *gang.written(observed)),
         events=tuple(draft.events),
         commands=commands,
         inspect=inspected,

@@ -8,6 +8,7 @@ from typing import Any
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.children import Apply, Create, Delete, EndPod
 from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field, by_owner
+from convoy_controllers.placement.gang_choice import GANG_RESOURCES
 from convoy_controllers.progress_throttle import PROGRESS_FIELDS
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import (
@@ -22,7 +23,6 @@ from convoy_controllers.resources import (
 )
 from convoy_controllers.spotpool.members import POOL_FIELD
 from convoy_controllers.trainingjob.claiming import claims_of
-from convoy_controllers.trainingjob.gang import GANG_RESOURCES
 from convoy_controllers.trainingjob.observe import observe, waits_for
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import ENDED_PHASES

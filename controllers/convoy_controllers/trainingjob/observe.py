@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from convoy_controllers.keys import Key
+from convoy_controllers.placement.gang_state import written
 from convoy_controllers.placement.placing import packs
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import PRIORITY_CLASSES
 from convoy_controllers.spotpool.members import pools_of
 from convoy_controllers.trainingjob import claiming, tiers
-from convoy_controllers.trainingjob.gang import GANG_RESOURCES
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
@@ -58,10 +58,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         yielded=claiming.yielded(reader, job),
         served=reader.served,
         gang_objects=tuple(
-            one
-            for resource in GANG_RESOURCES
-            if resource in reader.served
-            for one in reader.children(resource, uid)
+            one for resource in written(reader.served) for one in reader.children(resource, uid)
         ),
         agent_nodes=len(reader.agent_nodes),
         holders=reader.hub.holders(uid),
