@@ -86,7 +86,26 @@ NATIVE_WORKLOADS = tuple(
 )
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", optional=True)
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", optional=True)
-KUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", optional=True)
+KUEUE_GROUP, KUEUE_VERSION = "kueue.x-k8s.io", "v1beta2"
+KUEUE_WORKLOADS = Resource(KUEUE_GROUP, KUEUE_VERSION, "workloads", "Workload", optional=True)
+KUEUE_LOCAL_QUEUES = Resource(KUEUE_GROUP, KUEUE_VERSION, "localqueues", "LocalQueue", optional=True)
+KUEUE_CLUSTER_QUEUES = Resource(
+    KUEUE_GROUP, KUEUE_VERSION, "clusterqueues", "ClusterQueue", namespaced=False, optional=True
+)
+KUEUE_FLAVORS = Resource(
+    KUEUE_GROUP, KUEUE_VERSION, "resourceflavors", "ResourceFlavor", namespaced=False, optional=True
+)
+KUEUE_TOPOLOGIES = Resource(
+    KUEUE_GROUP, KUEUE_VERSION, "topologies", "Topology", namespaced=False, optional=True
+)
+KUEUE_PRIORITY_CLASSES = Resource(
+    KUEUE_GROUP,
+    KUEUE_VERSION,
+    "workloadpriorityclasses",
+    "WorkloadPriorityClass",
+    namespaced=False,
+    optional=True,
+)
 PRIORITY_CLASSES = Resource(GANG_GROUP, "v1", "priorityclasses", "PriorityClass", namespaced=False)
 TRAINING_JOBS = resource_of(trainingjob.KIND)
 SERVING_JOBS = resource_of(servingjob.KIND)

@@ -64,6 +64,19 @@ GANG = (
     Reasons.MAKING_ROOM,
 )
 """Reasons why Convoy does not create a gang's pods yet."""
+QUEUE = (
+    Reasons.QUEUE_WAITING,
+    Reasons.QUEUE_EVICTED,
+    Reasons.QUEUE_CHANGED,
+    Reasons.QUEUE_LOST,
+    Reasons.QUEUE_INACTIVE,
+    Reasons.QUEUE_MISSING,
+    Reasons.QUEUE_REFUSED,
+    Reasons.QUEUE_PRIORITY_MISSING,
+    Reasons.QUEUE_CONFLICT,
+    Reasons.QUEUE_PLACES,
+)
+"""Reasons why a job's queue does not let its pods run."""
 INCURABLE = (Reasons.BAD_PARAMS_EXIT, Reasons.DATA_ERROR, Reasons.COMMAND_NOT_FOUND, Reasons.NO_PYTHON)
 """Faults that end the job, because a restart cannot help."""
 FAULTS = (

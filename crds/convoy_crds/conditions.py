@@ -10,6 +10,7 @@ from convoy_crds.condition_doc import (
     GANG,
     HISTORY,
     INCURABLE,
+    QUEUE,
     ConditionDoc,
 )
 from convoy_crds.experiment_conditions import EXPERIMENT_CONDITIONS
@@ -61,6 +62,14 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
             Reasons.SCHEDULER_MISSING,
         ),
         "trainingjob-placement",
+    ),
+    ConditionDoc(
+        _JOB,
+        ConditionType.ADMITTED,
+        "The queue has admitted the job. Absent without a queue. All reasons below except the last three "
+        "also appear in the conditions Scheduled and Running, while Convoy creates no pods.",
+        (*QUEUE, Reasons.QUEUE_CAPTURED, Reasons.QUEUE_ADMITTED, Reasons.QUEUE_PARTIAL),
+        "trainingjob-queue",
     ),
     ConditionDoc(
         _JOB,

@@ -79,6 +79,8 @@ the same pod.
 """
 ANNOTATION_PLANNED_NODE = "convoy.dev/planned-node"
 """Annotation with the node that Convoy chose for a pod. The pod's affinity prefers this node."""
+ANNOTATION_QUEUE_DOMAIN = "convoy.dev/queue-domain"
+"""Annotation with the domain of the topology that the pod's queue chose for it."""
 ANNOTATION_CONTAINER = "convoy.dev/container"
 """Annotation with the name of the ranks' container. It is needed because admission webhooks may insert
 containers before that container.
@@ -213,6 +215,8 @@ class ConditionType:
 
     VALID = "Valid"
     SCHEDULED = "Scheduled"
+    ADMITTED = "Admitted"
+    """Condition of TrainingJob: the job's queue has admitted it. Absent without a queue."""
     GANG_SCHEDULED = "GangScheduled"
     """Condition of TrainingJob: the scheduler has placed all pods of the gang at once. Absent without a gang
     scheduler.

@@ -68,16 +68,56 @@ class PlacementReasons:
     QUEUE_MISSING = Reason(
         "QueueMissing",
         "the label kueue.x-k8s.io/queue-name names queue {queue!r}, but the API server does not serve {api}: "
-        "install Kueue 0.15 or later, or remove the label",
+        "install Kueue 0.17 or later, or remove the label",
         warning=True,
     )
     QUEUE_WAITING = Reason("QueueWaiting", "LocalQueue {queue} has not admitted the job: {why}")
+    QUEUE_ADMITTED = Reason("QueueAdmitted", "ClusterQueue {cluster_queue} admitted all {count} pods")
+    QUEUE_PARTIAL = Reason(
+        "QueuePartial",
+        "ClusterQueue {cluster_queue} admitted {count} of {wanted} pods ({roles}); the job runs with these. "
+        "To ask for all pods again, set spec.suspend to true and back to false",
+    )
     QUEUE_EVICTED = Reason(
         "QueueEvicted", "LocalQueue {queue} takes the job's quota back ({cause}): {why}; {state}"
+    )
+    QUEUE_CHANGED = Reason(
+        "QueueChanged", "the job's queue is now {queue}, its pods belong to {before}; {state}"
+    )
+    QUEUE_LOST = Reason(
+        "QueueLost", "Workload {workload} of the job's pods has no quota: {why}; {state}", warning=True
     )
     QUEUE_INACTIVE = Reason(
         "QueueInactive",
         "Workload {workload} is deactivated: {why}. Set its spec.active to true to queue the job again",
+        warning=True,
+    )
+    QUEUE_REFUSED = Reason(
+        "QueueRefused",
+        "the API server refused Workload {workload}: {why}; correct the job, or ask Kueue's administrator",
+        warning=True,
+    )
+    QUEUE_PRIORITY_MISSING = Reason(
+        "QueuePriorityMissing",
+        "the label kueue.x-k8s.io/priority-class names WorkloadPriorityClass {name!r}, which does not exist: "
+        "create it, or correct the label",
+        warning=True,
+    )
+    QUEUE_CONFLICT = Reason(
+        "QueueConflict",
+        "role {role} cannot use the quota of ClusterQueue {cluster_queue}: {why}; correct the template, then "
+        "set spec.suspend to true and back to false",
+        warning=True,
+    )
+    QUEUE_PLACES = Reason(
+        "QueuePlaces",
+        "Workload {workload} has no place for {pod} yet{more}: Kueue chooses another node, or evicts the job",
+    )
+    QUEUE_CAPTURED = Reason(
+        "QueueCaptured",
+        "Kueue queues pod {pod} on its own, so the job may never be whole: add "
+        "TrainingJob.v1alpha1.convoy.dev to integrations.externalFrameworks in Kueue's configuration, or "
+        "exclude namespace {namespace} with managedJobsNamespaceSelector",
         warning=True,
     )
     YIELDED = Reason(

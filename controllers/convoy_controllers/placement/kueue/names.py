@@ -1,0 +1,27 @@
+"""Labels, annotations and condition types of Kueue."""
+
+from __future__ import annotations
+
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+"""Label of a job that names its LocalQueue. Pods must not carry it: Kueue would queue them one by one."""
+LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
+"""Label of a job that names its WorkloadPriorityClass."""
+LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
+LABEL_POD_SET = "kueue.x-k8s.io/podset"
+LABEL_CAPTURED = "kueue.x-k8s.io/managed"
+"""Label of a pod that Kueue's own pod integration queues."""
+ANNOTATION_WORKLOAD = "kueue.x-k8s.io/workload"
+PREFIX = "kueue.x-k8s.io/"
+"""Beginning of the annotations that the operator's cache keeps."""
+TOPOLOGY_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+TOPOLOGY_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+TOPOLOGY_UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
+"""Annotations of a pod whose place Kueue has chosen. Each such pod has exactly one of them."""
+
+QUOTA_RESERVED = "QuotaReserved"
+ADMITTED = "Admitted"
+EVICTED = "Evicted"
+PREEMPTED = "Preempted"
+REQUEUED = "Requeued"
+PODS_READY = "PodsReady"
+FINISHED = "Finished"
