@@ -241,6 +241,7 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
     draft.condition(ConditionType.RUNNING, False, wrong.reason, wrong.message)
     draft.phase(Phase.PENDING, wrong.reason, wrong.message)
     draft.status.internal.pending.since = None
+    claiming.release(draft)
     return Plan(
         status=draft.stored(),
         children=tuple(delete_pod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),

@@ -36,6 +36,10 @@ _CLAIMING = (None, Phase.PENDING, Phase.RESTARTING)
 """Phases of a job whose claims hold."""
 
 
+_RUNNING = (Phase.RUNNING, Phase.STARTING, Phase.RESTARTING)
+"""Phases of a job that can give up pods."""
+
+
 def claims_of(job: CachedObject) -> Sequence[Mapping[str, Any]]:
     """Return the pods that a job claims, as its status stores them."""
     if job.status.get("phase") not in _CLAIMING:
@@ -79,10 +83,10 @@ def spare_pods(reader: Reader, job: TrainingJob, priority: int) -> tuple[SparePo
     }
     found: list[SparePod] = []
     for stored in reader.live(KIND):
-        other = reader.get(KIND, stored.name, stored.namespace)
-        if other is None or f"{stored.namespace}/{stored.name}" == own or not _elastic(other):
+        if stored.status.get("phase") not in _RUNNING or f"{stored.namespace}/{stored.name}" == own:
             continue
-        if other.status.phase not in (Phase.RUNNING, Phase.STARTING, Phase.RESTARTING):
+        other = reader.get(KIND, stored.name, stored.namespace)
+        if other is None or not _elastic(other):
             continue
         found += [
             one
@@ -98,8 +102,10 @@ def hold(observed: Observed, draft: Draft, create: Sequence[Mapping[str, Any]]) 
     """
     status = draft.status
     placed = status.placement or PlacementStatus()
-    if status.formed or not create or not observed.spare:
+    if status.formed:
         release(draft)
+        return None
+    if not create or (placed.claimed_at is None and not observed.spare):
         return None
     if observed.rooms is None:
         return Violation(Reasons.READING_ROOM, Reasons.READING_ROOM.format(count=len(create)))

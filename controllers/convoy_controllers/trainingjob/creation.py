@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
+from convoy_controllers.placement.gang_state import AFTER_GROUP_SECONDS, live
 from convoy_controllers.placement.gangs.backend import GangGroup
-from convoy_controllers.placement.placing import RECHECK_SECONDS, Placed
+from convoy_controllers.placement.placing import RECHECK_SECONDS, Placed, place
 from convoy_controllers.trainingjob import claiming, gang
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_changes import PodChanges, missing, pod_changes
+from convoy_controllers.trainingjob.pod_changes import PodChanges, avoided, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
-from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot
-
-AFTER_GROUP_SECONDS = 0.05
-"""Seconds after the request for the PodGroup at which the pods are created."""
 
 
 def wanted_changes(
@@ -40,11 +38,18 @@ def wanted_changes(
         # Without this wait a pod that fails before its incarnation forms would be recreated in a tight loop.
         found.waits.append(pause)
         return found, group
-    unplaced = unplaced or gang.refused(observed, group)
-    placed = Placed(held=unplaced) if unplaced else missing(observed, status, layout, lost, found.delete)
-    held = placed.held or claiming.hold(observed, draft, placed.pods)
-    if held is not None:
-        _hold(found, held)
+    lacking = missing(observed, status, layout, lost, found.delete)
+    blocked = (unplaced or gang.refused(observed, group)) if lacking else None
+    if blocked is not None:
+        claiming.release(draft)
+        placed = Placed(held=blocked)
+    elif (held := claiming.hold(observed, draft, lacking)) is not None:
+        placed = Placed(held=held)
+    else:
+        placed = _placed(observed, draft, lacking, own, lost, found)
+    if placed.held is not None:
+        found.held = placed.held
+        found.waits.append(RECHECK_SECONDS)
     elif placed.pods and not gang.exists(observed, group):
         # The response to the apply of the PodGroup shows which of its fields the API server keeps.
         found.waits.append(AFTER_GROUP_SECONDS)
@@ -53,6 +58,24 @@ def wanted_changes(
     return found, group
 
 
-def _hold(found: PodChanges, reason: Violation) -> None:
-    found.held = reason
-    found.waits.append(RECHECK_SECONDS)
+def _placed(
+    observed: Observed,
+    draft: Draft,
+    lacking: Sequence[dict[str, Any]],
+    own: Mapping[str, PodView],
+    lost: Mapping[str, str],
+    found: PodChanges,
+) -> Placed:
+    """Return the missing pods with their places, near the pods that stay."""
+    if gang.follows_scheduler(observed, draft.status):
+        return Placed(lacking)
+    leaving = {deletion.name for deletion in found.delete}
+    roles = observed.job.spec.roles
+    return place(
+        observed.job.spec.placement,
+        observed.rooms,
+        lacking,
+        [one for one in live(own.values()) if one.name not in leaving],
+        avoid=avoided(observed, draft.status, lost),
+        spare={role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles},
+    )

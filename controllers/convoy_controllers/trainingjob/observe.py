@@ -34,8 +34,8 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
     uid = job.metadata.uid or ""
     lacks, priority = _lacks_pods(job, own), _priority(reader, job, own)
-    claims = lacks and not job.status.formed
-    spare = claiming.spare_pods(reader, job, priority) if claims else ()
+    spare = claiming.spare_pods(reader, job, priority) if lacks and not job.status.formed else ()
+    claimed = job.status.placement is not None and bool(job.status.placement.claims)
     return Observed(
         job=job,
         defaults=reader.checkpoint_defaults,
@@ -52,7 +52,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         slots=reader.hub.slots(own),
         nodes=reader.hub.nodes(pods),
         silent_seconds=reader.hub.silent_seconds,
-        rooms=reader.rooms() if lacks and (spare or packs(job.spec.placement)) else None,
+        rooms=reader.rooms() if lacks and (spare or claimed or packs(job.spec.placement)) else None,
         priority=priority,
         spare=spare,
         yielded=claiming.yielded(reader, job),

@@ -9,7 +9,6 @@ from typing import Any
 
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.liveness.fence import REPLACE_SECONDS
-from convoy_controllers.placement.placing import Placed, place
 from convoy_controllers.trainingjob import gang, nodes, offenders, spot
 from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
@@ -99,16 +98,13 @@ def missing(
     layout: tuple[Slot, ...],
     lost: Mapping[str, str],
     deleted: Sequence[Delete],
-) -> Placed:
-    """Return the pods that the layout lacks after `deleted` are deleted, as far as SpotPools grant them, with
-    their places.
-    """
+) -> list[dict[str, Any]]:
+    """Return the pods that the layout lacks after `deleted` are deleted, as far as SpotPools grant them."""
     # A forced deletion frees the pod's name at once. The pod is recreated in this plan, because a later plan
     # would no longer know the lost node to avoid.
     freed = {deletion.name for deletion in deleted if deletion.grace_seconds == 0}
     names = {one.name for one in observed.pods} - freed
-    # A lost node may still carry the agent-ready label, so new pods must avoid it explicitly.
-    avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
+    avoid = avoided(observed, status, lost)
     leaving = {deletion.name for deletion in deleted}
     staying = {one.name: one for one in observed.pods if one.name not in leaving}
     rooms = spot.SpotRooms(spot.grants(observed), layout, staying)
@@ -123,13 +119,14 @@ def missing(
         body = rooms.place(slot, pod(observed.job, observed.engine, slot, observed.defaults, group))
         if body is not None:
             found.append(with_incarnation(body, status.incarnation, avoid))
-    own_uid = observed.job.metadata.uid
-    there = [one for one in staying.values() if one.owner_uid == own_uid and not ended(one)]
-    if gang.follows_scheduler(observed, status):
-        return Placed(found)
-    roles = observed.job.spec.roles
-    spare = {role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles}
-    return place(observed.job.spec.placement, observed.rooms, found, there, avoid=avoid, spare=spare)
+    return found
+
+
+def avoided(observed: Observed, status: TrainingJobStatus, lost: Mapping[str, str]) -> set[str]:
+    """Return the nodes on which no pod should be created. A lost node may still carry the agent-ready label,
+    so pods must avoid it explicitly.
+    """
+    return {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
 
 
 def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
