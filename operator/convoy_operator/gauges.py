@@ -18,13 +18,14 @@ from convoy_operator.metrics import REPLICA_STATES, SERVING_STATES, Metrics
 
 def show_jobs(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
     """Set the number of TrainingJobs in each phase. Also set, for each reason, the number of TrainingJobs
-    that cannot continue until a person acts, and the number of Independent pods in each state. A job
-    without a phase counts as Pending.
+    that cannot continue until a person acts, the number of Independent pods in each state, and the metrics
+    of placement. A job without a phase counts as Pending.
     """
     phases: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
     known = list(statuses)
     metrics.independent.show(known)
+    metrics.placement.show(known)
     for status in known:
         phases[status.get("phase") or Phase.PENDING] += 1
         waiting.update(attention.needed(status))

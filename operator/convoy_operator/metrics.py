@@ -29,6 +29,7 @@ from convoy_crds.trainingjob_status import Phase
 from convoy_operator.autoscaler_metrics import AutoscalerMetrics
 from convoy_operator.independent_metrics import IndependentMetrics
 from convoy_operator.kind_metrics import KindMetrics
+from convoy_operator.placement_metrics import PlacementMetrics
 from convoy_operator.trace_metrics import TraceMetrics
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -65,6 +66,7 @@ class Metrics:
         self._jobs()
         self._serving()
         self.independent = IndependentMetrics(self.registry)
+        self.placement = PlacementMetrics(self.registry)
         self.traces = TraceMetrics(self.registry)
         self.autoscaler = AutoscalerMetrics(self.registry)
         self.kinds = KindMetrics(self.registry)

@@ -38,7 +38,7 @@ LABELS = {
     "operator": {
         "version", "python", "kind", "cause", "verb", "resource", "code", "type", "outcome", "certificate",
         "phase", "reason", "counted", "result", "state", "verdict", "engine", "name", "pool",
-        "source", "notice", "capacity",
+        "source", "notice", "capacity", "backend",
     },
     "agent": {
         "version", "state", "start", "kind", "result", "method", "code", "verdict", "direction", "path",

@@ -30,6 +30,16 @@ REASONS = frozenset(
         Reasons.CONTAINER_CONFIG,
         Reasons.CONTAINER_FAILING,
         Reasons.POD_NOT_STARTING,
+        # These reasons mean that the cluster cannot place the pods as the spec asks, or that nobody does.
+        Reasons.GANG_MISSING,
+        Reasons.GANG_SPLIT,
+        Reasons.GANG_REFUSED,
+        Reasons.GANG_IGNORED,
+        Reasons.SCHEDULER_MISSING,
+        Reasons.UNKNOWN_TOPOLOGY_KEY,
+        Reasons.NEVER_TOGETHER,
+        Reasons.QUEUE_MISSING,
+        Reasons.QUEUE_INACTIVE,
         # These reasons mean that there is no capacity, or no agent.
         Reasons.UNSCHEDULABLE,
         Reasons.SCHEDULE_DEADLINE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -119,6 +119,11 @@ class DashboardCache:
         """
         return [pod for pod in self.pods.indexed((job.namespace, job.name)) if pod.view.owner_uid == job.uid]
 
+    def nodes_of(self, pods: Iterable[Pod]) -> dict[str, Node]:
+        """Return the nodes of these pods, by name. Deleted nodes are missing."""
+        names = {pod.view.node for pod in pods if pod.view.node}
+        return {name: node for name in names if (node := self.nodes.get("", name)) is not None}
+
     def engine_of(self, job: TrainingJob) -> Engine | None:
         """Return the job's Engine. Return None if the job names none or the Engine does not exist."""
         parsed = self.engines.get("", job.spec.engine.name) if job.spec.engine else None
@@ -164,4 +169,4 @@ class DashboardCache:
 
 
 def _displayed(node: Node) -> tuple[object, ...]:
-    return node.uid, node.ready, node.cordoned, node.agent_ready
+    return node.uid, node.ready, node.cordoned, node.agent_ready, node.labels

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
-from convoy.cli.show import age, row, warning_message
+from convoy.cli.show import TRAINING, age, row, table, warning_message
 from convoy.cli.table import fitting_columns, format_bytes
 from convoy_crds.trainingjob import TrainingJob
 
@@ -49,12 +49,38 @@ def test_a_row_shows_step_loss_checkpoint_and_time_left() -> None:
         NOW,
     )
     assert list(shown.values()) == [
-        "job", "Running", "2/2", "50/200", "2.5000", "10m", "step 40, 30s ago", "1", "60m", "Training", "",
+        "job", "Running", "2/2", "50/200", "2.5000", "10m", "step 40, 30s ago", "1", "60m", "",
+        "Training", "",
     ]  # fmt: skip
 
 
 def test_independent_pods_are_counted_apart() -> None:
     assert row(job(phase="Running", ready="2/2", independent="3/8"), NOW)["READY"] == "2/2 +3/8"
+
+
+@pytest.mark.parametrize(
+    ("placement", "text"),
+    [
+        (None, ""),
+        ({"gang": "Native", "group": "job-1"}, ""),
+        ({"summary": "2 racks, 3 hops", "hops": 3}, "2 racks, 3 hops"),
+        (
+            {"queue": {"name": "team-a", "state": "Waiting"}, "summary": "1 rack, 2 hops"},
+            "queue team-a: Waiting",
+        ),
+        ({"queue": {"name": "team-a", "state": "Admitted"}, "summary": "1 rack, 2 hops"}, "1 rack, 2 hops"),
+    ],
+)
+def test_the_placement_is_the_queue_until_admission_and_then_the_domains(placement: Any, text: str) -> None:
+    assert row(job(phase="Running", placement=placement), NOW)["PLACEMENT"] == text
+
+
+def test_columns_without_any_text_are_left_out() -> None:
+    rows = [row(job(phase="Running"), NOW), row(job(phase="Running"), NOW)]
+    heads = [one.header for one in table(rows, None, TRAINING).columns]
+    assert not {"PLACEMENT", "MESSAGE"} & {*heads} and "REASON" in heads
+    rows[0]["PLACEMENT"] = "2 racks, 3 hops"
+    assert "PLACEMENT" in [one.header for one in table(rows, None, TRAINING).columns]
 
 
 @pytest.mark.parametrize(

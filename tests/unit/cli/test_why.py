@@ -74,6 +74,27 @@ def pod(
     )
 
 
+def test_the_placement_names_domains_gang_queue_and_claims() -> None:
+    ranks = [{"name": f"r{number}", "ranks": 4} for number in range(10)]
+    claim = {"job": "low", "namespace": "b", "role": "w", "replica": 3}
+    placed = {
+        "gang": "Native", "group": "job-1", "hops": 12, "claims": [claim],
+        "queue": {"name": "team-a", "state": "Waiting"},
+        "keys": [{"key": "topology.kubernetes.io/rack", "domains": 10, "ranks": ranks}],
+    }  # fmt: skip
+    lines = explanation(job(phase="Pending", placement=placed), NOW, ShownMessages())
+    start = lines.index("Placement:")
+    assert lines[start + 1 : start + 7] == [
+        "  Domains: 10 racks",
+        "  Ring hops: 12",
+        "  Gang: Native, PodGroup job-1",
+        "  Queue: team-a: Waiting",
+        "  Room made by: 1 pod of b/low",
+        "  Ranks by rack: r0 4, r1 4, r2 4, r3 4, r4 4, r5 4, r6 4, r7 4 and 2 more",
+    ]
+    assert "Placement:" not in text(job(phase="Running", placement={"gang": "None"}))
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -21,6 +21,7 @@ from convoy_crds import experiment, servingjob, trainingjob
 from convoy_crds.experiment import Experiment
 from convoy_crds.experiment_status import ExperimentPhase
 from convoy_crds.kind import Kind
+from convoy_crds.placement_summary import short
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import Traffic
 from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS, age, step, warning_message
@@ -37,6 +38,9 @@ COLOURS: Mapping[str, str] = {
 }
 """Colour of a phase. The phases of TrainingJobs and Experiments with the same name have the same colour."""
 MESSAGE = "MESSAGE"
+PLACEMENT = "PLACEMENT"
+OPTIONAL = (PLACEMENT, MESSAGE)
+"""Columns that are left out if no row has a text in them."""
 MESSAGE_WIDTH = 30
 """Minimum width of the message column in a narrow terminal, in characters."""
 
@@ -60,6 +64,7 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
         "CHECKPOINT": f"step {checkpoint.step}, {age(checkpoint.time, now)} ago" if checkpoint else "-",
         "RESTARTS": str(status.restarts.total),
         "AGE": age(job.metadata.creation_timestamp, now),
+        PLACEMENT: short(job),
         "REASON": status.reason or "-",
         MESSAGE: warning_message(job),
     }
@@ -115,7 +120,7 @@ class Layout:
     """Columns to hide if the terminal is too narrow, in the order in which they are hidden."""
 
 
-TRAINING = Layout(row, ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON"))
+TRAINING = Layout(row, ("ETA", "LOSS", PLACEMENT, "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON"))
 SERVING = Layout(serving_row, ("STEP", "QUEUE", "REQ/S", "P95", "AGE", "REVISION", "REASON"))
 EXPERIMENTS = Layout(experiment_row, ("AGE", "FAILED", "REASON", "VERDICTS"))
 LAYOUTS: Mapping[str, Layout] = {
@@ -140,7 +145,7 @@ def table(rows: list[dict[str, str]], width: int | None, layout: Layout) -> Tabl
     """Return a table of the rows. It hides columns that do not fit in `width` characters. Only the message
     column wraps.
     """
-    heads = [head for head in rows[0] if head != MESSAGE or any(line[MESSAGE] for line in rows)]
+    heads = [head for head in rows[0] if head not in OPTIONAL or any(line[head] for line in rows)]
     widths = {head: max(len(head), *(len(line[head]) for line in rows)) for head in heads}
     if width is not None and MESSAGE in widths:
         widths[MESSAGE] = min(widths[MESSAGE], MESSAGE_WIDTH)
@@ -167,10 +172,11 @@ def get(
 ) -> None:
     """List jobs, experiments and their state.
 
-    The table of TrainingJobs shows the phase, ready pods, step, loss, time left, last checkpoint, restarts
-    and the current problem of each job. The table of ServingJobs shows the ready replicas, revision, latency,
-    load and the current problem. The table of Experiments shows the phase, ended and failed blocks, verdicts
-    and the current problem. A narrow terminal shows fewer columns. Output to a file or pipe has all columns.
+    The table of TrainingJobs shows the phase, ready pods, step, loss, time left, last checkpoint, restarts,
+    placement and the current problem of each job. The table of ServingJobs shows the ready replicas,
+    revision, latency, load and the current problem. The table of Experiments shows the phase, ended and
+    failed blocks, verdicts and the current problem. A narrow terminal shows fewer columns. Output to a file
+    or pipe has all columns with a text.
     With NAME, the result of a TrainingJob follows its table.
     """
     client = connect(namespace, context)

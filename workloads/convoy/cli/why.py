@@ -18,6 +18,7 @@ from convoy.client import Client
 from convoy.client.pod_logs import rank_container
 from convoy_crds.experiment import Experiment
 from convoy_crds.goodput import Cause, totals
+from convoy_crds.placement_summary import key_label, placement_lines
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.summaries import (
     NOT_RECONCILED,
@@ -40,6 +41,8 @@ MAX_EQUAL_LINES = 4
 """Maximum number of pods with the same text that get one line each. If more pods have the same text, all of
 them share one line.
 """
+MAX_DOMAINS = 8
+"""Maximum number of domains of a topology key to show. The output gives the number of further domains."""
 MAX_METRICS = 8
 """Maximum number of the program's metrics to show. The output gives the number of further metrics."""
 EVENTS_TRUNCATED = "  (some Events are left out: `kubectl describe pod NAME` shows all Events of a pod)"
@@ -104,11 +107,24 @@ def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[s
         lines += indented(shown.add(condition.message), 4)
     if any(is_unwanted(condition, status.phase) for condition in status.conditions):
         lines.append("  (! marks an unwanted condition)")
+    lines += _placement(job)
     lines += _faults(job, now, shown)
     lines += _independent(job)
     lines += _stragglers(job)
     lines += _metrics(job)
     return lines + goodput(job, now) + _checkpoint(job, now)
+
+
+def _placement(job: TrainingJob) -> Iterator[str]:
+    found = placement_lines(job)
+    if found:
+        yield "Placement:"
+    for label, text in found:
+        yield f"  {label}: {text}"
+    placed = job.status.placement
+    for key in placed.keys if placed else []:
+        named = [f"{one.name} {one.ranks}" for one in key.ranks]
+        yield f"  Ranks by {key_label(key.key)}: {shorten_list(named, MAX_DOMAINS)}"
 
 
 def _faults(job: TrainingJob, now: datetime, shown: ShownMessages) -> Iterator[str]:

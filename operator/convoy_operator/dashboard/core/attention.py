@@ -51,6 +51,11 @@ _SERVING_PROBLEMS = {
     ConditionType.STRAGGLER_DETECTED: ("Replica slow", Tone.WARN),
 }
 """Name and tone of the problem that a condition of a ServingJob reports."""
+_SUSPENDED_PROBLEMS: Mapping[str, str] = {
+    Reasons.SUSPENDED_UNSAVED.name: "Suspended without saving",
+    Reasons.QUEUE_INACTIVE.name: "Queue inactive",
+}
+"""Name of the problem of a suspended job, by reason."""
 _EXPERIMENT_PROBLEMS: Mapping[str, str] = {
     ExperimentPhase.FAILED: "Experiment failed",
     ExperimentPhase.INVALID: "Experiment invalid",
@@ -148,7 +153,8 @@ def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: dat
     if status.phase is Phase.SUSPENDING and is_overdue(since):
         return _concern(parsed, "Suspension stuck", Tone.WARN, since, reason)
     if status.phase is Phase.SUSPENDED and status.reason in WARNING_REASONS:
-        return _concern(parsed, "Suspended without saving", Tone.WARN, None, reason)
+        what = _SUSPENDED_PROBLEMS.get(status.reason, "Job held up")
+        return _concern(parsed, what, Tone.WARN, None, reason)
     return None
 
 
@@ -165,6 +171,9 @@ def _condition_concerns(parsed: ParsedObject[TrainingJob], job: TrainingJob) -> 
         if condition.type == ConditionType.INDEPENDENT_READY and condition.status == "False":
             reason = f"{condition.reason}: {condition.message}"
             yield _concern(parsed, "Independent pods missing", Tone.WARN, since, reason)
+        if condition.reason == Reasons.GANG_IGNORED.name:
+            reason = f"{condition.reason}: {condition.message}"
+            yield _concern(parsed, "Gangs ignored", Tone.WARN, since, reason)
         if condition.reason == Reasons.DETECTOR_DEGRADED.name:
             reason = condition.message or "the ranks' step times vary too much"
             advice = (

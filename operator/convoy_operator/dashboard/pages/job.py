@@ -13,7 +13,7 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import charts, job, jobs, metrics, timeline, traces
+from convoy_operator.dashboard.core import charts, job, jobs, metrics, timeline, topology, traces
 from convoy_operator.dashboard.core.formatting import clock
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.pages import live
@@ -23,6 +23,7 @@ from convoy_operator.dashboard.pages.logs import Logs
 from convoy_operator.dashboard.pages.metric_charts import MetricCharts
 from convoy_operator.dashboard.pages.one_job import OneJobPage
 from convoy_operator.dashboard.pages.parts import FactList, StackedBar
+from convoy_operator.dashboard.pages.topology import TopologySection
 
 NO_STEPS = "No step is recorded yet."
 
@@ -79,6 +80,7 @@ class JobPage(OneJobPage[TrainingJob]):
             "No straggler is named.",
         )
         self._straggler_note = text("p", "", "quiet")
+        self._topology = TopologySection()
         with box("section", aria_labelledby="trace") as self._trace:
             text("h2", "Trace", id="trace")
             self._trace_facts = FactList()
@@ -137,7 +139,10 @@ class JobPage(OneJobPage[TrainingJob]):
         set_text(self._saves, job.checkpoint_note(model))
         self._conditions.show(job.condition_rows(model, now))
         healths = cache.health_by_node() if self._sees_nodes else {}
-        self._pods.show(job.pod_rows(model, cache.pods_of(parsed), healths))
+        pods = cache.pods_of(parsed)
+        nodes = cache.nodes_of(pods) if self._sees_nodes else None
+        self._topology.show(topology.view(model, pods, nodes, healths))
+        self._pods.show(job.pod_rows(model, pods, healths))
         if self._logs is None and self._context.settings.logs:
             # Create the log section only after the user was allowed to see the job.
             with self._log_section:

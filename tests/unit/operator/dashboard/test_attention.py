@@ -67,6 +67,19 @@ from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
             {"hours": 1},
             ["Suspended without saving"],
         ),
+        ({"phase": "Suspended", "reason": "QueueInactive"}, {"hours": 1}, ["Queue inactive"]),
+        ({"phase": "Pending", "reason": "NeverTogether"}, {"seconds": 5}, ["Job stuck"]),
+        ({"phase": "Pending", "reason": "NoRoomTogether"}, {"minutes": 9}, []),
+        (
+            {"phase": "Running", "conditions": [condition("GangScheduled", "False", "GangIgnored")]},
+            {"hours": 1},
+            ["Gangs ignored"],
+        ),
+        (
+            {"phase": "Running", "conditions": [condition("GangScheduled", "False", "GangWaiting")]},
+            {"hours": 1},
+            [],
+        ),
         (
             {"phase": "Running", "conditions": [condition("Checkpointing", "False", "Overdue")]},
             {"hours": 1},

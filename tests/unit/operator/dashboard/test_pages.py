@@ -99,3 +99,30 @@ def test_section_of_the_trace_is_shown_once_there_is_a_recording() -> None:
         client.delete()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_the_topology_shows_nodes_only_to_users_who_may_list_them(may: bool) -> None:
+    key = "topology.kubernetes.io/rack"
+    placed = {"keys": [{"key": key, "domains": 1, "ranks": [{"name": "r1", "ranks": 1}]}], "hops": 0}
+    body = raw("gpt", phase="Running", placement=placed)
+    body["spec"]["placement"] = {"topologyKeys": [key]}
+    cache = DashboardCache(Feed())
+    cache.jobs.upsert(parser_of(TrainingJob)(body))
+    cache.pods.upsert(pod("gpt-w-0", owner_uid="u-gpt"))
+    cache.nodes.upsert(node(labels={key: "r1"}))
+
+    async def play() -> None:
+        async with job_page(cache, User(may)) as (client, shown):
+            section = shown._topology
+            assert not section._section.props.get("hidden")
+            (rack,) = section._shown
+            assert (rack.name, [one.name for one in rack.inside]) == ("r1", ["node-1"] if may else [])
+            assert section._waiting.text.startswith("1 pod waits for a node (gpt-w-1)")
+            drawn = [one for one in client.elements.values() if "domain" in one.classes]
+            assert len(drawn) == (2 if may else 1)
+            section.show(None)
+            assert section._section.props.get("hidden")
+        client.delete()
+
+    asyncio.run(play())
