@@ -10,6 +10,7 @@ from pydantic import Field
 
 from convoy_crds.kind import Column, Editors, Kind, Scale, Scope
 from convoy_crds.meta import Model, ObjectMeta, Rule, map_list, validated
+from convoy_crds.placement import Packing
 from convoy_crds.podtemplate import PodTemplate
 from convoy_crds.servingjob_checkpoint import ServingCheckpoint
 from convoy_crds.servingjob_model import ModelSource
@@ -188,6 +189,10 @@ class ServingJobSpec(Model):
     """Memory in which the replicas keep states that cost time to build again. A program saves and restores
     such a state with `convoy.ReplicaState`.
     """
+    placement: Packing = Field(default_factory=Packing)
+    """Where the pods of a replica run, if its role has a `groupSize` above 1. Each replica is a gang of its
+    own. A change is no new revision: it applies to replicas that start later.
+    """
     service: Service = Field(default_factory=Service)
     rollout: Rollout = Field(default_factory=Rollout)
     recovery: ServingRecovery = Field(default_factory=ServingRecovery)
@@ -298,6 +303,7 @@ KIND = Kind(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Scaled", ".status.lastScaleTime", "date", wide=True),
         Column("Step", ".status.model.step", "integer", wide=True),
+        Column("Packed", ".status.packed", wide=True),
         Column("Message", ".status.message", wide=True),
     ),
     editors=Editors.NAMESPACE_USERS,

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from convoy_crds.meta import Bookkeeping, Condition, StatusModel, map_list
+from convoy_crds.placement import GangBackend
 
 MAX_REVISIONS = 5
 """Number of the newest revisions that are kept for an undo. Revisions in use are kept too."""
@@ -112,6 +113,16 @@ class SavedStates(StatusModel):
     """Time at which the oldest of the replicas' newest states was saved, to within a minute."""
 
 
+class GangRecord(Bookkeeping):
+    """The gang of one replica, as Convoy chose it when the replica's first pods were created."""
+
+    backend: GangBackend = GangBackend.NONE
+    name: str = ""
+    """Name of the PodGroup."""
+    topology_key: str = ""
+    """Node label of which one domain must hold all pods."""
+
+
 class GroupRecord(Bookkeeping):
     """The incarnation and the restarts of one replica."""
 
@@ -131,6 +142,10 @@ class GroupRecord(Bookkeeping):
     """Reason of that fault."""
     failed: datetime | None = None
     """Time at which the replica used up its restarts. Absent while Convoy restarts it."""
+    gang: GangRecord | None = None
+    """Absent if each pod of the replica starts alone."""
+    no_room: bool = False
+    """True if no room was found for the missing pods at the last search."""
     listed_at: datetime | None = None
     """Time at which Convoy first saw the replica in the Service's EndpointSlices. Absent while it is not
     there.
@@ -188,6 +203,10 @@ class ServingJobStatus(StatusModel):
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )
+    packed: str = ""
+    """Replicas whose pods all run in one domain of the first key of `spec.placement.topologyKeys`, and all
+    replicas of several pods whose pods have nodes, such as `3/4`. Absent without `topologyKeys`.
+    """
     roles: Annotated[list[ServingRoleStatus], Field(max_length=8, json_schema_extra=map_list("name"))] = (
         Field(default_factory=list)
     )

@@ -111,7 +111,7 @@ def report(
     reason, holds, wait = Reasons.GANG_WAITING, False, None
     if len(bound) >= wanted:
         reason, holds = Reasons.GANG_PLACED, True
-    if found.backend.reports and state.placed is None and bound:
+    if found.backend.reports and group is not None and state.placed is None and bound:
         wait = _left(bound, IGNORED_SECONDS, now)
         if wait is None:
             reason, holds = Reasons.GANG_IGNORED, False

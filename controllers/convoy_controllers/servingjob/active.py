@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from convoy_controllers.children import Apply, Delete, delete_pod
+from convoy_controllers.placement import gang_state
 from convoy_controllers.plan import Plan
 from convoy_controllers.servingjob import (
     activation,
     children,
     conditions,
+    creation,
     deadnode,
     delivery,
     endpoints,
+    gangs,
     model,
     moving,
     peers,
@@ -88,22 +92,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
         _roll(work, target, state, held=seen.halted or seen.paused)
     repair.form(work)
     peers.carry_out(work)
-    work.creations += repair.missing_pods(work)
-    every = work.roles()
-    if seen is not None:
-        conditions.set_progressing(draft, seen)
-    conditions.set_available(draft, every, _why(work, chosen, wrong))
-    conditions.set_degraded(
-        draft,
-        children.refused(observed)
-        or _model_fault(work)
-        or conditions.gravest(observed, work.groups.values())
-        or _moving(work),
-    )
-    conditions.set_objectives(draft)
-    conditions.set_stragglers(draft, work.groups.values())
+    creation.create_missing(work)
+    _set_conditions(work, seen, chosen, wrong)
     _set_saved_states(work)
-    draft.count(every)
+    draft.count(work.roles())
+    status.packed = gangs.packed(observed, work.groups)
     status.internal.groups = [one.record for _, one in sorted(work.groups.items())]
     kept = _kept(work)
     status.revisions = [RevisionStatus(name=one.name, number=one.number) for one in kept[:MAX_LISTED]]
@@ -117,15 +110,39 @@ def plan(observed: Observed, now: datetime) -> Plan:
             *_deletions(work),
             *(revision.apply(observed.job, one) for one in kept),
             *_others(work, target, state, seen, activators),
+            *gangs.applied(work),
             *work.creations,
         ),
-        prune=children.PRUNED,
+        prune=(*children.PRUNED, *gang_state.written(observed.served)),
         events=tuple(draft.events),
         commands=tuple(work.commands),
         inspect=inspected,
         requeue_after=min((wait for wait in work.waits if wait is not None), default=None),
         memory=memories,
     )
+
+
+def _set_conditions(work: Work, seen: Rolling | None, chosen: model.Choice, wrong: Violation | None) -> None:
+    """Set the conditions that depend on the replicas. `seen`: the state of the rollout; None without one."""
+    observed, draft, every = work.observed, work.draft, list(work.groups.values())
+    held, gang = creation.first_held(work), gangs.finding(work)
+    # The reason why a replica does not come back is more useful than the fault that ended it.
+    faulty = conditions.gravest(observed, [one for one in every if one.key not in work.held])
+    if seen is not None:
+        why = held.message if held is not None and faulty is None else seen.why
+        conditions.set_progressing(draft, replace(seen, why=why))
+    conditions.set_available(draft, work.roles(), _why(work, chosen, wrong, faulty or held or gang))
+    conditions.set_degraded(
+        draft,
+        children.refused(observed)
+        or _model_fault(work)
+        or faulty
+        or (held if held is not None and held.reason.warning else None)
+        or gang
+        or _moving(work),
+    )
+    conditions.set_objectives(draft)
+    conditions.set_stragglers(draft, every)
 
 
 def _set_saved_states(work: Work) -> None:
@@ -368,12 +385,14 @@ def _others(
         yield from activation.applied(work.observed.job, activators)
 
 
-def _why(work: Work, chosen: model.Choice, wrong: Violation | None) -> str:
-    """Return the cause of missing replicas; empty if none is known."""
+def _why(work: Work, chosen: model.Choice, wrong: Violation | None, faulty: Violation | None) -> str:
+    """Return the cause of missing replicas; empty if none is known. `faulty`: a replica that is faulty or
+    waits for room; None if there is none.
+    """
     if wrong is not None and not work.groups:
         return wrong.message
     if chosen.problem is not None and not work.groups:
         return chosen.problem.message
     every = list(work.groups.values())
-    found = _model_fault(work) or conditions.gravest(work.observed, every)
+    found = _model_fault(work) or faulty
     return found.message if found else delivery.waiting(work.observed, every, work.revisions)

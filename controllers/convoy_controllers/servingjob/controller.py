@@ -8,6 +8,7 @@ from typing import Any
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.children import Apply, Create, Delete
 from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field, by_owner
+from convoy_controllers.placement.gang_choice import GANG_RESOURCES
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import (
     CHECKPOINT_STORES,
@@ -101,6 +102,7 @@ CONTROLLER = Controller(
         Makes(NETWORK_POLICIES, (Apply,)),
         Makes(CONTROLLER_REVISIONS, (Apply,)),
         Makes(HORIZONTAL_POD_AUTOSCALERS, (Apply,)),
+        *(Makes(resource, (Apply,)) for resource in GANG_RESOURCES),
     ),
     watches=(
         by_field(KIND, ENGINES, "spec.roles[].engine.name"),
@@ -111,6 +113,7 @@ CONTROLLER = Controller(
         by_owner(KIND, NETWORK_POLICIES),
         by_owner(KIND, CONTROLLER_REVISIONS),
         by_owner(KIND, HORIZONTAL_POD_AUTOSCALERS),
+        *(by_owner(KIND, resource) for resource in GANG_RESOURCES),
         Watch(ENDPOINT_SLICES, endpoints.jobs_of, endpoints.relevant),
         Watch(PODS, _job, lambda pod: pod.view, _is_urgent),
         Watch(NODES, _jobs_of_node, _relevant),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from convoy_controllers.children import Delete, delete_pod
+from convoy_controllers.placement import gang_state
 from convoy_controllers.plan import Plan
 from convoy_controllers.servingjob import children, conditions, deadnode, revision
 from convoy_controllers.servingjob.draft import Draft
@@ -50,7 +51,7 @@ def suspended(observed: Observed, now: datetime) -> Plan:
     ):
         draft.drop(kind)
     status.internal.groups = []
-    status.checkpoint = None
+    status.checkpoint, status.packed = None, ""
     status.internal.rollout = RolloutRecord(revision=status.update_revision)
     draft.count({})
     used = {status.update_revision, status.current_revision}
@@ -63,7 +64,7 @@ def suspended(observed: Observed, now: datetime) -> Plan:
             *(revision.apply(observed.job, one) for one in kept),
             *children.reached(observed),
         ),
-        prune=children.PRUNED,
+        prune=(*children.PRUNED, *gang_state.written(observed.served)),
         events=tuple(draft.events),
         requeue_after=5.0 if left else None,
         # The autoscaler starts anew with the replicas: times from before would count as idle time.

@@ -4,14 +4,19 @@ and hub.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.keys import Key
+from convoy_controllers.placement.gang_state import live, written
+from convoy_controllers.placement.placing import packs
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import CONTROLLER_REVISIONS, ENDPOINT_SLICES, SERVICES
 from convoy_controllers.servingjob import endpoints, revision
+from convoy_controllers.servingjob.groups import group_of
 from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.views import PodView
 from convoy_crds import checkpointstore, engine, trainingjob
 from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.terms import ENGINE_ACTIVATOR, LABEL_ENDPOINT
@@ -58,6 +63,11 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         traffic=reader.hub.traffic(own),
         loads=reader.hub.loads(own) if _scales(job) else {},
         memory=reader.memory(uid) or {},
+        rooms=reader.rooms() if packs(job.spec.placement) and _may_create(job, own) else None,
+        served=reader.served,
+        gang_objects=tuple(
+            one for resource in written(reader.served) for one in reader.children(resource, uid)
+        ),
     )
 
 
@@ -66,6 +76,21 @@ def waits_for(reader: Reader, key: Key) -> Iterable[str]:
     reconciled.
     """
     return {pod.node for pod in reader.pods(key.namespace, key.name) if pod.node}
+
+
+def _may_create(job: ServingJob, own: Sequence[PodView]) -> bool:
+    """Return True if the job may have to create pods of replicas of several pods."""
+    several = {role.name: role.group_size for role in job.spec.roles if role.group_size > 1}
+    if not several:
+        return False
+    status = job.status
+    changes = status.observed_generation != (job.metadata.generation or 0)
+    if changes or status.current_revision != status.update_revision:
+        return True
+    there = Counter(group_of(one) for one in live(own))
+    wanted = {(one.role, one.number) for one in status.internal.groups if one.role in several}
+    lacks = any(there[key] < several[key[0]] for key in wanted)
+    return lacks or any(sum(key[0] == name for key in wanted) < job.desired(name) for name in several)
 
 
 def _scales(job: ServingJob) -> bool:

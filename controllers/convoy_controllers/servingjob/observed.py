@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.liveness.timings import SILENT_SECONDS
+from convoy_controllers.placement.rooms import Rooms
+from convoy_controllers.resources import Resource
 from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.revision import Revision
 from convoy_controllers.servingjob.scaling.memory import Memories
@@ -66,6 +69,14 @@ class Observed:
     """Load of each pod that has reported it lately, by pod uid. Empty unless Convoy scales a role."""
     memory: Memories = field(default_factory=dict)
     """Memory of the autoscaler since its last decision about each role."""
+    rooms: Rooms | None = None
+    """All nodes with the room on them; None if no replica lacks pods, or while the operator reads the pods of
+    the cluster.
+    """
+    served: frozenset[Resource] = frozenset()
+    """The optional resources that the API server serves."""
+    gang_objects: tuple[CachedObject, ...] = ()
+    """The PodGroups of the replicas."""
     decided: Mapping[str, int] = field(default_factory=dict)
     """Number of replicas of each role for which the autoscaler has decided in this plan."""
 

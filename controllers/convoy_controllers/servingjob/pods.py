@@ -1,5 +1,5 @@
 """Builds the pods of a replica: the template of the revision's role with Convoy's additions. A pod depends
-only on its revision and its place.
+only on its revision, its place and the gang of its replica.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from convoy_controllers.children import owner_reference
+from convoy_controllers.placement.gangs.backend import GangGroup
 from convoy_controllers.servingjob.revision import Revision, RevisionSpec, RoleRevision
 from convoy_controllers.workers.pod import WorkerPod, kubelet_literal, worker_pod
 from convoy_crds import terms
@@ -40,8 +41,10 @@ def address(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
-def pod(job: ServingJob, revision: Revision, slot: Slot) -> dict[str, Any]:
-    """Return the manifest of a slot's pod. Raises ValueError if the revision lacks the slot's role."""
+def pod(job: ServingJob, revision: Revision, slot: Slot, group: GangGroup | None = None) -> dict[str, Any]:
+    """Return the manifest of a slot's pod. `group`: the gang of the replica; None if each pod starts alone.
+    Raises ValueError if the revision lacks the slot's role.
+    """
     spec, role = revision.spec, revision.spec.role(slot.role)
     if role is None:
         raise ValueError(f"revision {revision.name} has no role {slot.role!r}")
@@ -68,6 +71,7 @@ def pod(job: ServingJob, revision: Revision, slot: Slot) -> dict[str, Any]:
             container=_probes(role, spec, slot, template) | _ports(role, spec, slot, template),
             volumes=volumes,
             mounts=mounts,
+            gang=group.member(slot.role) if group is not None else None,
         )
     )
 

@@ -1,25 +1,21 @@
-"""Repairs replicas: restarts a group after a fault, replaces its pods, and forms its next incarnation."""
+"""Repairs replicas: restarts a group after a fault, deletes broken pods, and forms its next incarnation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from convoy_controllers.children import Create, Delete, delete_pod
+from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.plan import Inspect
-from convoy_controllers.resources import PODS
-from convoy_controllers.servingjob import delivery, forming, moving, restarts, states
+from convoy_controllers.servingjob import delivery, forming, restarts, states
 from convoy_controllers.servingjob.faults import group_fault, wait_for_cause
 from convoy_controllers.servingjob.groups import Group, slots, used_numbers
-from convoy_controllers.servingjob.pods import pod
 from convoy_controllers.servingjob.rollout import Changes
 from convoy_controllers.servingjob.work import Work
 from convoy_controllers.views import PodView
 from convoy_controllers.workers import waiting
 from convoy_controllers.workers.faults import Fault
-from convoy_controllers.workers.pod import with_incarnation
 from convoy_controllers.workers.pod_ends import ended
-from convoy_crds.layout import Slot
 from convoy_crds.servingjob_status import GroupRecord
 from convoy_crds.trainingjob_status import RestartScope
 
@@ -142,40 +138,6 @@ def form(work: Work) -> None:
         work.waits.append(RESEND_SECONDS if needed or orders else None)
     if internal.incarnation == forming.seen_incarnation(work.observed):
         internal.incarnation = work.observed.job.status.internal.incarnation
-
-
-def missing_pods(work: Work) -> list[Create]:
-    """Return the pods that the groups lack. During a back-off nothing is created, because a pod that fails at
-    once would be recreated in a tight loop.
-    """
-    deleted = {one.name for one in work.deletions if one.grace_seconds == 0}
-    taken = {one.name for one in work.observed.pods} - deleted
-    tried: set[tuple[str, str]] = set()
-    found: list[Create] = []
-    avoid = {*work.lost.all, *moving.unhealthy(work.observed)}
-    for group in work.groups.values():
-        record = group.record
-        revision = work.revisions.get(record.revision)
-        if record.failed or restarts.pause_seconds(record, work.now) > 0 or revision is None:
-            continue
-        for slot in slots(work.observed.job.metadata.name, record, group.size):
-            if slot.pod in taken or slot.pod in work.observed.create_errors:
-                continue
-            body = pod(work.observed.job, revision, slot)
-            body = with_incarnation(body, record.incarnation, avoid)
-            kind = (record.role, record.revision)
-            found.append(
-                Create(PODS, body, dry_run=_untried(work, slot, record.revision) and kind not in tried)
-            )
-            tried.add(kind)
-    return found
-
-
-def _untried(work: Work, slot: Slot, name: str) -> bool:
-    """Return True if the API server may not have accepted a pod of this revision's template yet."""
-    role = work.revisions[name].spec.role(slot.role)
-    stored = any(one.name == name for one in work.observed.revisions)
-    return not stored and role is not None and role.template is not None
 
 
 def inspect(work: Work) -> tuple[Inspect | None, float | None]:

@@ -54,7 +54,7 @@ def down(group: Group, now: datetime, *, no_model: bool) -> bool:
 def _unplaced(observed: Observed, group: Group) -> bool:
     job = observed.job.metadata.name
     names = (pod_name(job, group.record, slot) for slot in range(group.size) if slot not in group.pods)
-    if any(name in observed.create_errors for name in names):
+    if group.record.no_room or any(name in observed.create_errors for name in names):
         return True
     return any(pod.unschedulable and not pod.node and not pod.gated for pod in group.pods.values())
 

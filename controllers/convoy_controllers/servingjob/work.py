@@ -7,6 +7,7 @@ from datetime import datetime
 
 from convoy_controllers.children import Create, Delete
 from convoy_controllers.commands import Command
+from convoy_controllers.placement.gang_choice import GangSpec
 from convoy_controllers.servingjob.draft import Draft
 from convoy_controllers.servingjob.faults import LostNodes
 from convoy_controllers.servingjob.groups import Group, Key, by_role
@@ -31,6 +32,10 @@ class Work:
     waits: list[float | None] = field(default_factory=list)
     model_faults: dict[Key, Violation] = field(default_factory=dict)
     """Failed delivery of each group that waits for its model."""
+    held: dict[Key, Violation] = field(default_factory=dict)
+    """Reason why the missing pods of each of these groups are not created yet."""
+    gang_specs: dict[tuple[str, str], GangSpec] = field(default_factory=dict)
+    """The pods of a replica, by role and revision."""
     kept: int = 0
     """Number of replicas of the serving role that stay although none is wanted (`activation`)."""
     status_first: bool = False

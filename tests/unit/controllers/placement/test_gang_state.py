@@ -97,6 +97,11 @@ def test_a_podgroup_without_condition_is_reported_some_seconds_after_the_pods_go
     assert late.warning is not None and "feature gate" in late.message
 
 
+def test_a_podgroup_that_does_not_exist_is_not_ignored() -> None:
+    found = state(BOUND, None, after=IGNORED_SECONDS + 1)
+    assert (found.holds, found.reason, found.wait_seconds) == (True, Reasons.GANG_PLACED, None)
+
+
 def test_the_seconds_count_from_the_youngest_pod() -> None:
     pods = [*BOUND[:2], pod(2, "node-2", started=START.timestamp() + 100)]
     assert state(pods, {}, after=104).wait_seconds == 6.0
