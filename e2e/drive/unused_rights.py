@@ -19,8 +19,23 @@ STORES = (
 SERVING = f"{INTEGRATION}/operator/test_serving.py"
 SCALING = f"{INTEGRATION}/operator/test_serving_scaling.py"
 NETWORK = f"{INTEGRATION}/operator/test_network_policies.py"
+GANGS = f"{INTEGRATION}/operator/test_gangs.py"
 EXPERIMENT = f"{INTEGRATION}/operator/test_experiment.py::test_an_experiment_registers_runs_and_analyses"
 USED_ELSEWHERE = (
+    UsedElsewhere(
+        OPERATOR,
+        "get list watch create patch delete",
+        "podgroups.scheduling.x-k8s.io podgroups.scheduling.volcano.sh",
+        "the cluster of the slice has no gang scheduler",
+        f"{GANGS}::test_a_backend_that_appears_later_gets_the_waiting_job",
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "get list watch create patch delete",
+        "podgroups.scheduling.k8s.io",
+        "the API server of the slice serves no PodGroups",
+        f"{GANGS}::test_a_native_gang_is_created_and_placed",
+    ),
     UsedElsewhere(
         OPERATOR,
         "get create delete",

@@ -48,8 +48,8 @@ def claims_of(job: CachedObject) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def yielded(reader: Reader, job: TrainingJob) -> tuple[Yielded, ...]:
-    """Return the pods of `job` that other jobs claim and that it must give up.
+def yielded(reader: Reader, job: TrainingJob, own: int) -> tuple[Yielded, ...]:
+    """Return the pods of `job` that other jobs claim and that it must give up. `own`: priority of `job`.
 
     Claims that would leave a role with fewer pods than `minReplicas` are ignored, as are those of jobs
     without a higher priority.
@@ -60,7 +60,7 @@ def yielded(reader: Reader, job: TrainingJob) -> tuple[Yielded, ...]:
     found: list[Yielded] = []
     for other in reader.live(KIND):
         priority = int((other.status.get("placement") or {}).get("priority") or 0)
-        for claim in claims_of(other):
+        for claim in claims_of(other) if priority > own else ():
             if (claim["namespace"], claim["job"]) != (job.metadata.namespace, job.metadata.name):
                 continue
             if spare.get(claim["role"], 0) > 0:

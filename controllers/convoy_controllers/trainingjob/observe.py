@@ -8,12 +8,14 @@ from collections.abc import Iterable
 
 from convoy_controllers.keys import Key
 from convoy_controllers.placement.gang_state import written
+from convoy_controllers.placement.kueue import objects
 from convoy_controllers.placement.placing import packs
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import PRIORITY_CLASSES
 from convoy_controllers.spotpool.members import pools_of
 from convoy_controllers.trainingjob import claiming, tiers
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.queueing import queue_name
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds import checkpointstore, engine, spotpool
@@ -55,8 +57,11 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         rooms=reader.rooms() if lacks and (spare or claimed or packs(job.spec.placement)) else None,
         priority=priority,
         spare=spare,
-        yielded=claiming.yielded(reader, job),
+        yielded=claiming.yielded(reader, job, priority),
         served=reader.served,
+        queue=objects.read(
+            reader, key.namespace, uid, queue_name(job), job.metadata.labels, _class_name(job)
+        ),
         gang_objects=tuple(
             one for resource in written(reader.served) for one in reader.children(resource, uid)
         ),
@@ -81,6 +86,12 @@ def _priority(reader: Reader, job: TrainingJob, own: tuple[PodView, ...]) -> int
         if one.name in named or (not named and one.raw.get("globalDefault")):
             return int(one.raw.get("value") or 0)
     return 0
+
+
+def _class_name(job: TrainingJob) -> str:
+    """Return the PriorityClass of the first role; empty without one. A gang needs the same in all roles."""
+    template = job.spec.roles[0].template
+    return str((template.spec.to_dict() if template else {}).get("priorityClassName") or "")
 
 
 def _lacks_pods(job: TrainingJob, own: tuple[PodView, ...]) -> bool:
