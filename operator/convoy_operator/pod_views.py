@@ -19,7 +19,7 @@ from convoy_crds.job_result import MAX_RESULT_BYTES
 
 Raw = Mapping[str, Any]
 
-_KEPT_ANNOTATIONS = "convoy.dev/"
+_KEPT_ANNOTATIONS = ("convoy.dev/", "kueue.x-k8s.io/")
 _MESSAGE = 1024
 """Maximum number of characters of a failed container's termination message; the beginning is cut off. The
 API server allows 4096 bytes. The message of another container is a job's result, which is kept whole.

@@ -14,12 +14,14 @@ from convoy_controllers.resources import NETWORK_POLICIES, PODS
 from convoy_controllers.trainingjob import (
     checkpointing,
     claiming,
+    digests,
     dropped_metrics,
     ending,
     formation,
     gang,
     nodes,
     numbering,
+    queueing,
     recovering,
     spot,
     stragglers,
@@ -69,12 +71,13 @@ def _plan_group(observed: Observed, draft: Draft, now: datetime) -> Plan:
         # A user may change the layout of a pending job. After that, only an update that suspends the job may
         # change the layout. A stored digest that differs from the digest of the spec therefore shows that the
         # job was suspended.
-        status.internal.layout = formation.layout_digest(observed.job)
+        status.internal.layout = digests.layout_digest(observed.job)
     status.start_time = status.start_time or draft.now
     draft.merge_reports(status.incarnation)
     checkpointing.set_condition(draft)
     stragglers.set_condition(draft)
     dropped_metrics.set_condition(draft)
+    queueing.report(draft)
     trace_wait = tracing.reconcile(draft)
 
     formed = present(observed.job) if status.formed else layout
@@ -214,7 +217,7 @@ def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> Non
     The API server rejects most changes of a running job's spec. Its CEL rule cannot see fields without a
     schema, so it misses, for example, a renamed field of `params`.
     """
-    changed = draft.status.formed and draft.status.internal.incarnation.spec != formation.digest(observed.job)
+    changed = draft.status.formed and draft.status.internal.incarnation.spec != digests.digest(observed.job)
     if wrong is None and changed:
         reason = Reasons.SPEC_CHANGED
         wrong = Violation(reason, reason.format(fields="spec.engine, roles or checkpoint"))

@@ -6,18 +6,20 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from convoy_controllers.cached import CachedObject, Node, Pod
-from convoy_controllers.children import Apply, Create, Delete, EndPod
+from convoy_controllers.children import Apply, Create, Delete, EndPod, PatchStatus
 from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field, by_owner
 from convoy_controllers.placement.gang_choice import GANG_RESOURCES
+from convoy_controllers.placement.kueue.names import LABEL_QUEUE
+from convoy_controllers.placement.kueue.objects import QUEUE_SETTINGS
 from convoy_controllers.progress_throttle import PROGRESS_FIELDS
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import (
     CHECKPOINT_STORES,
     ENGINES,
+    KUEUE_WORKLOADS,
     NETWORK_POLICIES,
     NODES,
     PODS,
-    PRIORITY_CLASSES,
     SPOT_POOLS,
     TRAINING_JOBS,
 )
@@ -118,6 +120,20 @@ def _claimed(
     }
 
 
+def _queued(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    """Return the jobs that have a queue."""
+    return [
+        (one.namespace, one.name)
+        for one in reader.live(KIND)
+        if LABEL_QUEUE in (one.raw["metadata"].get("labels") or {})
+    ]
+
+
+def _settings(found: CachedObject) -> Hashable:
+    """Return the part of a setting of the cluster that matters to queued jobs, without its status."""
+    return found.uid, str(found.raw.get("spec")), found.raw.get("value"), found.raw.get("globalDefault")
+
+
 CONTROLLER = Controller(
     KIND,
     summary="Creates and replaces the pods of a job, forms and restarts its group, and reports its progress.",
@@ -127,6 +143,7 @@ CONTROLLER = Controller(
         Makes(PODS, (Create, Delete, EndPod)),
         Makes(NETWORK_POLICIES, (Apply,)),
         *(Makes(resource, (Apply,)) for resource in GANG_RESOURCES),
+        Makes(KUEUE_WORKLOADS, (Apply, Delete, PatchStatus)),
     ),
     watches=(
         by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _resumable, _unformed),
@@ -136,7 +153,8 @@ CONTROLLER = Controller(
         by_field(KIND, SPOT_POOLS, POOL_FIELD, _granting),
         by_owner(KIND, NETWORK_POLICIES),
         *(by_owner(KIND, resource) for resource in GANG_RESOURCES),
-        Watch(PRIORITY_CLASSES, lambda reader, before, after: (), whole=True),
+        by_owner(KIND, KUEUE_WORKLOADS),
+        *(Watch(resource, _queued, _settings, whole=True) for resource in QUEUE_SETTINGS),
         Watch(TRAINING_JOBS, _claimed, claims_of),
         Watch(PODS, _job, lambda pod: pod.view, _is_pod_end),
         Watch(NODES, _jobs_of_node, _job_relevant),

@@ -9,7 +9,7 @@ from typing import Any
 from convoy_controllers.placement.gang_state import AFTER_GROUP_SECONDS, live
 from convoy_controllers.placement.gangs.backend import GangGroup
 from convoy_controllers.placement.placing import RECHECK_SECONDS, Placed, place
-from convoy_controllers.trainingjob import claiming, gang
+from convoy_controllers.trainingjob import claiming, gang, queueing
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import PodChanges, avoided, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft
@@ -38,7 +38,7 @@ def wanted_changes(
         # Without this wait a pod that fails before its incarnation forms would be recreated in a tight loop.
         found.waits.append(pause)
         return found, group
-    lacking = missing(observed, status, layout, lost, found.delete)
+    lacking = missing(observed, status, layout, lost, found)
     blocked = (unplaced or gang.refused(observed, group)) if lacking else None
     if blocked is not None:
         claiming.release(draft)
@@ -67,7 +67,7 @@ def _placed(
     found: PodChanges,
 ) -> Placed:
     """Return the missing pods with their places, near the pods that stay."""
-    if gang.follows_scheduler(observed, draft.status):
+    if gang.follows_scheduler(observed, draft.status) or queueing.chooses_places(observed):
         return Placed(lacking)
     leaving = {deletion.name for deletion in found.delete}
     roles = observed.job.spec.roles

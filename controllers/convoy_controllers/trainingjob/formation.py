@@ -4,17 +4,16 @@ slot's assignment until the slot's agent has confirmed it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, PickPort, StoreUse
-from convoy_controllers.trainingjob import interval, nodes, numbering, spot, tiers
+from convoy_controllers.trainingjob import interval, nodes, numbering, tiers
+from convoy_controllers.trainingjob.digests import digest
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.role_limits import RoleLimits
 from convoy_controllers.trainingjob.tiers import Effective
 from convoy_controllers.trainingjob.trace_orders import ordered, trace_order
 from convoy_controllers.views import PodView, SlotView
@@ -24,7 +23,6 @@ from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import seconds
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 SHRINK_SECONDS = 10.0
@@ -75,8 +73,8 @@ def participants(
     names = {slot.pod for slot in up}
     missing = [slot for slot in layout if slot.pod not in names]
     limit = observed.job.spec.recovery.schedule_seconds
-    # A pod that its SpotPool does not grant will not come, so nothing waits for it.
-    rooms = spot.SpotRooms(spot.grants(observed), layout, pods)
+    # A pod that its SpotPool or its queue does not grant will not come, so nothing waits for it.
+    rooms = RoleLimits(observed, layout, pods)
     given_up = {(one.role, one.replica) for one in observed.yielded}
     waited = [
         slot
@@ -138,45 +136,6 @@ def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None)
         return False
     view = observed.slots.get(pod.uid)
     return view is None or view.incarnation > 0
-
-
-def digest(job: TrainingJob) -> str:
-    """Return a digest of the part of the spec that must not change while the job runs.
-
-    Fields with their default value are left out. Otherwise a field that a later version of the operator
-    adds would look like a change.
-    """
-    spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
-    if placement := _fixed_placement(job):
-        fixed["placement"] = placement
-    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _fixed_placement(job: TrainingJob) -> dict[str, Any]:
-    """Return the placement settings that must not change while the job runs; empty if all are defaults."""
-    return job.spec.placement.model_dump(
-        mode="json", by_alias=True, exclude_defaults=True, exclude={"shrink_first"}
-    )
-
-
-def layout_digest(job: TrainingJob) -> str:
-    """Return a digest of the layout and placement of the pods: the placement, and the roles without their
-    containers.
-
-    Containers are left out because a later version of the operator may parse them differently. After such
-    an upgrade, the digest would differ and falsely show that the job was suspended.
-    """
-    containers = {"template": {"spec": {"containers"}}}
-    roles = [
-        role.model_dump(
-            mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude=containers
-        )
-        for role in job.spec.roles
-    ]
-    placement = _fixed_placement(job)
-    found = {"roles": roles, "placement": placement} if placement else roles
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def disband(status: TrainingJobStatus, failed: bool = False) -> None:

@@ -39,6 +39,16 @@ _QUEUE = frozenset(
         Reasons.NO_ROOM_TOGETHER,
         Reasons.NEVER_TOGETHER,
         Reasons.MAKING_ROOM,
+        Reasons.QUEUE_WAITING,
+        Reasons.QUEUE_EVICTED,
+        Reasons.QUEUE_CHANGED,
+        Reasons.QUEUE_LOST,
+        Reasons.QUEUE_INACTIVE,
+        Reasons.QUEUE_MISSING,
+        Reasons.QUEUE_REFUSED,
+        Reasons.QUEUE_PRIORITY_MISSING,
+        Reasons.QUEUE_CONFLICT,
+        Reasons.QUEUE_PLACES,
     )
 )
 _LATE_STEPS = timedelta(seconds=5)
@@ -115,12 +125,12 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
     """Return the cause of the time from now on; None if the job has ended."""
     if status.phase in TERMINAL:
         return None
+    if not status.formed and waiting in _QUEUE:
+        return Cause.QUEUE
     if status.phase in (Phase.SUSPENDED, Phase.SUSPENDING):
         return Cause.SUSPENDED
     if status.phase is Phase.RUNNING and current in _WORKING:
         return current
-    if not status.formed and waiting in _QUEUE:
-        return Cause.QUEUE
     if current in _RECOVERING or status.phase is Phase.RESTARTING:
         return Cause.RESTART
     coming = (Reasons.WAITING_FOR_PODS.name, Reasons.SCHEDULE_RETRY.name)

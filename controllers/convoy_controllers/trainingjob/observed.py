@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.liveness.timings import SILENT_SECONDS
+from convoy_controllers.placement.kueue.objects import QueueObjects
 from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.placement.yielding import SparePod
 from convoy_controllers.resources import Resource
@@ -69,6 +70,8 @@ class Observed:
     """
     served: frozenset[Resource] = frozenset()
     """The optional resources that the API server serves."""
+    queue: QueueObjects = field(default_factory=QueueObjects)
+    """The objects of Kueue that matter to the job."""
     gang_objects: tuple[CachedObject, ...] = ()
     """The job's objects in the API of its gang scheduler, such as a PodGroup."""
     priority: int = 0

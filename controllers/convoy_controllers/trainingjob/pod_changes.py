@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from convoy_controllers.trainingjob import gang, nodes, offenders, spot
 from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import pod
+from convoy_controllers.trainingjob.role_limits import RoleLimits
 from convoy_controllers.views import NodeView, PodView
 from convoy_controllers.workers.pod import pod_incarnation, with_incarnation
 from convoy_controllers.workers.pod_ends import ended, failed
@@ -97,17 +98,19 @@ def missing(
     status: TrainingJobStatus,
     layout: tuple[Slot, ...],
     lost: Mapping[str, str],
-    deleted: Sequence[Delete],
+    changes: PodChanges,
 ) -> list[dict[str, Any]]:
-    """Return the pods that the layout lacks after `deleted` are deleted, as far as SpotPools grant them."""
+    """Return the pods that the layout lacks after the deletions of `changes`, as far as the limits of roles
+    allow. If one of these cannot be created, set `changes.held` and return none.
+    """
     # A forced deletion frees the pod's name at once. The pod is recreated in this plan, because a later plan
     # would no longer know the lost node to avoid.
-    freed = {deletion.name for deletion in deleted if deletion.grace_seconds == 0}
+    freed = {deletion.name for deletion in changes.delete if deletion.grace_seconds == 0}
     names = {one.name for one in observed.pods} - freed
     avoid = avoided(observed, status, lost)
-    leaving = {deletion.name for deletion in deleted}
+    leaving = {deletion.name for deletion in changes.delete}
     staying = {one.name: one for one in observed.pods if one.name not in leaving}
-    rooms = spot.SpotRooms(spot.grants(observed), layout, staying)
+    rooms = RoleLimits(observed, layout, staying)
     group = gang.group(observed, status)
     found = []
     given_up = {(one.role, one.replica) for one in observed.yielded}
@@ -119,6 +122,9 @@ def missing(
         body = rooms.place(slot, pod(observed.job, observed.engine, slot, observed.defaults, group))
         if body is not None:
             found.append(with_incarnation(body, status.incarnation, avoid))
+    if rooms.held is not None:
+        changes.held = rooms.held
+        return []
     return found
 
 

@@ -1,4 +1,4 @@
-"""Plans a job that `spec.suspend` stops: its pods save their state and end, and the job itself stays.
+"""Plans a job that `spec.suspend` or its queue stops: its pods save their state and end, and the job stays.
 
 A suspension that has started is always completed. A queue may change the template in the same update that
 suspends the job, and may set `suspend: false` at any later time. Pods of one template must never run beside
@@ -12,15 +12,17 @@ from datetime import datetime
 
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import checkpointing, claiming, formation, nodes
+from convoy_controllers.trainingjob import checkpointing, claiming, digests, formation, nodes, queueing
 from convoy_controllers.trainingjob.independent.drain import clear
 from convoy_controllers.trainingjob.independent.scope import is_independent, split
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import delete_from_lost_node, stranded, unfenced_seconds
+from convoy_controllers.trainingjob.queueing import Stop
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod import pod_incarnation
 from convoy_controllers.workers.pod_ends import ended
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.summaries import saves
@@ -46,11 +48,12 @@ def due(observed: Observed) -> bool:
     if job.status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
         return False
     # An earlier release of the operator stored no layout. An empty layout therefore does not show a change.
-    return job.status.internal.layout not in ("", formation.layout_digest(job))
+    return job.status.internal.layout not in ("", digests.layout_digest(job))
 
 
-def plan(observed: Observed, now: datetime) -> Plan:
-    """Delete the pods of a suspended job.
+def plan(observed: Observed, now: datetime, stop: Stop | None = None) -> Plan:
+    """Delete the pods of a suspended job. `stop`: the reason why its queue does not let it run; None if only
+    its user has suspended it.
 
     Pods that joined an incarnation keep their own grace period, in which the launchers pass SIGTERM on to
     the ranks. Pods that never had ranks are deleted at once.
@@ -66,10 +69,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
     claiming.release(draft)
     lost = nodes.lost(observed)
     if own:
-        message = Reasons.SUSPENDING.format(left=len(own), state=_describe_stop(observed))
-        draft.phase(Phase.SUSPENDING, Reasons.SUSPENDING, message)
-        draft.condition(ConditionType.SUSPENDED, False, Reasons.SUSPENDING, message)
-        draft.condition(ConditionType.RUNNING, False, Reasons.SUSPENDING, message)
+        found = _stopping(observed, len(own), stop)
+        draft.phase(Phase.SUSPENDING, found.reason, found.message)
+        draft.condition(ConditionType.SUSPENDED, False, found.reason, found.message)
+        draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
+        queueing.report(draft, found)
     else:
         reason, message = _describe_suspended(observed, status)
         draft.phase(Phase.SUSPENDED, reason, message)
@@ -77,6 +81,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.condition(ConditionType.RUNNING, False, reason, message)
         draft.drop(ConditionType.RESTARTING)
         draft.drop(ConditionType.SCHEDULED)
+        queueing.leave(draft)
     return Plan(
         status=draft.stored(),
         children=tuple(
@@ -85,6 +90,15 @@ def plan(observed: Observed, now: datetime) -> Plan:
         events=tuple(draft.events),
         requeue_after=_recheck_seconds(observed, own, lost),
     )
+
+
+def _stopping(observed: Observed, left: int, stop: Stop | None) -> Violation:
+    """Return the reason and message for a job whose pods end. `left`: number of pods that are left."""
+    if stop is None:
+        reason = Reasons.SUSPENDING
+        return Violation(reason, reason.format(left=left, state=_describe_stop(observed)))
+    waits = "; the job then waits in its queue" if queueing.queue_name(observed.job) else ""
+    return stop.violation(_describe_saving(observed) + waits)
 
 
 def _recheck_seconds(observed: Observed, own: list[PodView], lost: Collection[str]) -> float | None:

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from convoy_controllers.trainingjob.formation import digest
+from convoy_controllers.trainingjob.digests import digest
 from convoy_controllers.workers.pod import OWN_VOLUMES
 from convoy_controllers.workers.refusal import Finding
 from convoy_controllers.workers.security import refused_root

@@ -9,7 +9,7 @@ import pytest
 
 from convoy_controllers.commands import Assign, StoreUse
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
-from convoy_controllers.trainingjob.formation import digest
+from convoy_controllers.trainingjob.digests import digest
 from convoy_crds import terms
 from convoy_crds.trainingjob_status import Phase
 

@@ -23,6 +23,16 @@ from convoy_controllers.resources import (
     Resource,
 )
 
+QUEUE_SETTINGS: tuple[Resource, ...] = (
+    KUEUE_LOCAL_QUEUES,
+    KUEUE_CLUSTER_QUEUES,
+    KUEUE_FLAVORS,
+    KUEUE_TOPOLOGIES,
+    KUEUE_PRIORITY_CLASSES,
+    PRIORITY_CLASSES,
+)
+"""Objects of administrators that matter to the jobs in queues."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueObjects:

@@ -15,6 +15,7 @@ from convoy_controllers.trainingjob import nodes, spot
 from convoy_controllers.trainingjob.independent import assignments, conditions, records, steps, work
 from convoy_controllers.trainingjob.independent.drain import clear, drained
 from convoy_controllers.trainingjob.independent.scope import Parts
+from convoy_controllers.trainingjob.role_limits import RoleLimits
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.workers import waiting
 from convoy_crds.trainingjob_status import TERMINAL, Phase
@@ -71,7 +72,7 @@ def _run(found: work.Work, granted: Mapping[str, spot.RoleGrant], *, requested: 
         steps.advance(found, slot)
     found.deletions += spot.misplaced(granted, found.layout, found.staying)
     if found.draft.status.formed:
-        steps.create_missing(found, found.layout, spot.SpotRooms(granted, found.layout, found.staying))
+        steps.create_missing(found, found.layout, RoleLimits(found.observed, found.layout, found.staying))
 
 
 def _give_back(found: work.Work) -> None:

@@ -13,7 +13,7 @@ from convoy_controllers.trainingjob.independent.records import runs_in
 from convoy_controllers.trainingjob.independent.slot_faults import slot_fault
 from convoy_controllers.trainingjob.independent.work import Work
 from convoy_controllers.trainingjob.pods import pod as pod_manifest
-from convoy_controllers.trainingjob.spot import SpotRooms
+from convoy_controllers.trainingjob.role_limits import RoleLimits
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.faults import Fault
 from convoy_controllers.workers.pod import with_incarnation
@@ -144,9 +144,9 @@ def _end_launcher(work: Work, pod: PodView | None) -> None:
     work.waits.append(RESEND_SECONDS)
 
 
-def create_missing(work: Work, slots: Iterable[Slot], rooms: SpotRooms) -> None:
-    """Create the pods that the slots lack. A slot in its back-off gets no pod. `rooms`: the room on the nodes
-    of SpotPools.
+def create_missing(work: Work, slots: Iterable[Slot], rooms: RoleLimits) -> None:
+    """Create the pods that the slots lack. A slot in its back-off gets no pod. `rooms`: the room that
+    SpotPools and queues leave.
     """
     freed = {one.name for one in work.deletions if one.grace_seconds == 0}
     taken = {one.name for one in work.observed.pods} - freed
