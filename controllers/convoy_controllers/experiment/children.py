@@ -10,6 +10,7 @@ from convoy_controllers.experiment import arms
 from convoy_controllers.experiment.arms import Run
 from convoy_controllers.experiment.block_seed import seeded
 from convoy_controllers.experiment.names import LOAD_SUFFIX, MAX_NAME, load_name, plan_label
+from convoy_controllers.placement.kueue.names import LABEL_PRIORITY, LABEL_QUEUE
 from convoy_controllers.resources import SERVING_JOBS, TRAINING_JOBS, Resource
 from convoy_crds.engine import Engine
 from convoy_crds.experiment import KIND, Experiment
@@ -41,6 +42,8 @@ RESOURCES: Mapping[ArmType, Resource] = {
 STORE_MEMORY = "256Mi"
 """Memory of a node from which a step's files are uploaded to the store."""
 UPLOAD_SECONDS = "1s"
+_QUEUE_LABELS = (LABEL_QUEUE, LABEL_PRIORITY)
+"""Labels of an experiment that its TrainingJobs get."""
 _ROLE = "worker"
 _TRAINING_SUFFIX, _SERVING_SUFFIX, _MAX_POD_NAME = 6, 8, 63
 _MAX_NAME_AT_ZERO = 46
@@ -120,8 +123,9 @@ def step_job(
 def manifest(
     experiment: Experiment, resource: Resource, name: str, spec: Mapping[str, Any], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the manifest of a job that the experiment owns."""
+    """Return the manifest of a job that the experiment owns. A TrainingJob gets the experiment's queue."""
     meta, plan = experiment.metadata, experiment.status.plan
+    queue = {key: meta.labels[key] for key in _QUEUE_LABELS if key in meta.labels}
     own = {LABEL_EXPERIMENT: meta.name, LABEL_MANAGED: OPERATOR}
     return {
         "apiVersion": resource.api_version,
@@ -129,7 +133,12 @@ def manifest(
         "metadata": {
             "name": name,
             "namespace": meta.namespace,
-            "labels": {**own, **({LABEL_PLAN: plan_label(plan.hash)} if plan is not None else {}), **labels},
+            "labels": {
+                **(queue if resource == TRAINING_JOBS else {}),
+                **own,
+                **({LABEL_PLAN: plan_label(plan.hash)} if plan is not None else {}),
+                **labels,
+            },
             "ownerReferences": [owner_reference(KIND.api_version, KIND.name, meta.name, meta.uid)],
         },
         "spec": spec,

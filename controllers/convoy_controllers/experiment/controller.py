@@ -28,14 +28,15 @@ def ended(experiment: CachedObject) -> bool:
 
 
 def _state(job: CachedObject) -> Hashable:
-    """Return the part of a job that matters to its experiment: its end, and its readiness."""
+    """Return the part of a job that matters to its experiment: its start, its end and its readiness."""
     metadata, status = job.raw["metadata"], job.status
     conditions = tuple(
         (one.get("type"), one.get("status"))
         for one in status.get("conditions") or ()
         if one.get("type") == ConditionType.AVAILABLE
     )
-    return job.uid, status.get("phase"), metadata.get("deletionTimestamp"), conditions
+    marks = status.get("phase"), status.get("startTime"), metadata.get("deletionTimestamp")
+    return job.uid, *marks, conditions
 
 
 def _image(engine: CachedObject) -> Hashable:

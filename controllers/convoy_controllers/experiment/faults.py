@@ -11,6 +11,7 @@ from convoy_controllers.children import delete_pod
 from convoy_controllers.commands import InjectFault, UndoFault
 from convoy_controllers.experiment import arms, outcomes, runs
 from convoy_controllers.experiment.arms import Run
+from convoy_controllers.experiment.deadline import deadline
 from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.experiment.targets import role_of
 from convoy_controllers.faults import FaultPhase
@@ -98,7 +99,7 @@ def _order(draft: Draft, run: Run, record: RunStatus, registered: Perturbation) 
         name = next((pod.name for pod in pods if pod.uid == fault.pods[-1]), f"of {record.name}")
         runs.fail(draft, record, Reasons.FAULT_NOT_INJECTED, pod=name, why=why)
         return
-    end = (record.start_time or draft.now) + timedelta(seconds=draft.spec.run_deadline_seconds)
+    end = deadline(draft, record) or draft.exact
     seconds = registered.duration_seconds or max(1.0, (end - draft.exact).total_seconds())
     whole = run.block.cell.magnitude or 0.0
     left = whole - fault.before

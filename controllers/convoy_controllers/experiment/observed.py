@@ -57,6 +57,18 @@ class ChildJob:
         return found if isinstance(found, Mapping) else {}
 
     @property
+    def queue(self) -> str:
+        """Return the name of the job's queue; empty without one."""
+        placed = self.status.get("placement") or {}
+        return str((placed.get("queue") or {}).get("name", ""))
+
+    @property
+    def start_time(self) -> datetime | None:
+        """Return the time since which the job may run; None while it is suspended or waits in its queue."""
+        text = self.status.get("startTime")
+        return datetime.fromisoformat(text) if text else None
+
+    @property
     def why(self) -> str:
         """Return the reason and the message of the job's phase."""
         reason, message = self.status.get("reason", ""), self.status.get("message", "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from convoy_controllers.experiment import outcomes
 from convoy_controllers.experiment.arms import Run
 from convoy_controllers.experiment.children import RESOURCES, load_job, max_name, run_job
+from convoy_controllers.experiment.deadline import deadline
 from convoy_controllers.experiment.draft import Draft
 from convoy_controllers.experiment.names import load_name, run_name
 from convoy_controllers.experiment.observed import ChildJob
@@ -127,8 +127,10 @@ def _finish(draft: Draft, record: RunStatus, job: ChildJob, readings: Readings) 
 
 
 def _enforce_deadline(draft: Draft, record: RunStatus) -> None:
-    seconds = draft.spec.run_deadline_seconds
-    left = ((record.start_time or draft.now) + timedelta(seconds=seconds) - draft.exact).total_seconds()
+    end, seconds = deadline(draft, record), draft.spec.run_deadline_seconds
+    if end is None:
+        return  # The queue changes the job when it admits it.
+    left = (end - draft.exact).total_seconds()
     if left <= 0:
         refusal = None if record.uid else draft.observed.refused.get(record.name)
         job = record.name if refusal is None else f"{record.name} (refused: {refusal.message})"
