@@ -96,7 +96,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     _set_conditions(work, seen, chosen, wrong)
     _set_saved_states(work)
     draft.count(work.roles())
-    status.packed = gangs.packed(observed, work.groups)
+    status.packed = gangs.packed(observed, work.groups.values())
     status.internal.groups = [one.record for _, one in sorted(work.groups.items())]
     kept = _kept(work)
     status.revisions = [RevisionStatus(name=one.name, number=one.number) for one in kept[:MAX_LISTED]]

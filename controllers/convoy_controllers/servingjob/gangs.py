@@ -6,7 +6,7 @@ another backend causes no rollout, and a pod that replaces another joins the gan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +92,7 @@ def finding(work: Work) -> Violation | None:
     return found
 
 
-def packed(observed: Observed, groups: Mapping[object, Group]) -> str:
+def packed(observed: Observed, groups: Iterable[Group]) -> str:
     """Return how many replicas of several pods run in one domain of the first topology key, such as `3/4`;
     empty without topology keys.
     """
@@ -102,7 +102,7 @@ def packed(observed: Observed, groups: Mapping[object, Group]) -> str:
     found = topology(keys, {name: node.labels for name, node in observed.nodes.items()})
     placed = [
         {found.domain(pod.node or "", 0) for pod in one.pods.values()}
-        for one in groups.values()
+        for one in groups
         if one.size > 1 and len(one.pods) == one.size and all(pod.node for pod in one.pods.values())
     ]
     near = sum(len(domains) == 1 and all(next(iter(domains))) for domains in placed)

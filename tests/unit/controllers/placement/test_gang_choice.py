@@ -22,7 +22,7 @@ from convoy_crds.placement import Packing
 from convoy_crds.reasons.catalogue import Reasons
 
 ALL = frozenset({V1BETA1, V1ALPHA3, PLUGINS, VOLCANO_GROUPS})
-CPU = {"containers": [{"resources": {"requests": {"cpu": "2"}}}]}
+CPU: dict[str, Any] = {"containers": [{"resources": {"requests": {"cpu": "2"}}}]}
 
 
 def spec(*roles: GangRole, gang: str = "Auto", **packing: Any) -> GangSpec:
@@ -84,7 +84,8 @@ def test_a_named_backend_without_its_api_is_reported(name: str) -> None:
 def test_roles_that_a_named_backend_cannot_hold_are_reported(
     field: str, values: tuple[str, str], shown: str
 ) -> None:
-    roles = [role(name, **{field: value}) for name, value in zip(("head", "worker"), values, strict=True)]
+    pods: list[dict[str, Any]] = [{field: value} for value in values]
+    roles = [role(name, **pod) for name, pod in zip(("head", "worker"), pods, strict=True)]
     backend, wrong = choose(spec(*roles, gang="Native"), ALL)
     assert backend is None and wrong is not None and wrong.reason is Reasons.GANG_SPLIT
     assert f"template.spec.{field}, but they have {shown}" in wrong.message
@@ -104,7 +105,7 @@ def test_only_required_packing_is_passed_on(pack: str) -> None:
 
 
 def test_an_amount_that_is_no_quantity_is_left_to_the_api_server() -> None:
-    broken = {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]}
+    broken: dict[str, Any] = {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]}
     assert gang(spec(role("worker", **broken)), "big-1", {}).requests == {}
 
 
