@@ -99,7 +99,9 @@ def fault(
             # The kubelet reports that the pod's own deadline has passed only after all containers of the pod
             # have ended. Until then, ends of ranks after the deadline are ignored.
             found += [end for end in ends if not overdue(pod, end.at)]
-    present = [own[slot.pod].uid for slot in layout if slot.pod in own]
+    # The membership is in the order of the slots, whatever the order of the ranks.
+    ordered = sorted(layout, key=lambda slot: slot.index)
+    present = [own[slot.pod].uid for slot in ordered if slot.pod in own]
     if not found and formed and membership(present) != status.internal.incarnation.membership:
         known = {uid for uid, view in observed.slots.items() if view.incarnation == incarnation}
         found = [missing_fault(slot) for slot in layout if own[slot.pod].uid not in known]
