@@ -40,6 +40,10 @@ venv: host ## Make .venv from the pinned constraints.
 binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (cached).
 	@folder=$$($(BIN)/python -m e2e.cluster binaries); echo "binaries: $$folder"
 
+.PHONY: kueue
+kueue: venv ## Build Kueue for the tests of queues, which are skipped without it (cached; 10 minutes the first time).
+	@folder=$$($(BIN)/python -m e2e.cluster kueue); echo "kueue: $$folder"
+
 .PHONY: generate
 generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stubs and pages of reference.
 	@for one in $(GENERATORS); do echo "python -m $$one"; $(BIN)/python -m $$one; done

@@ -193,9 +193,11 @@ def _download_tool(tool: Tool, target: Path, progress: Progress) -> None:
     unpack_programs(archive, tool.programs, target)
 
 
-def build(module: Path, program: Path) -> None:
-    """Build the file `program` from the Go module in the folder `module`."""
-    _go(["build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "."], program.parent, cwd=module)
+def build(module: Path, program: Path, package: str = ".") -> None:
+    """Build the file `program` from a package of the Go module in the folder `module`, or of a module that
+    it requires.
+    """
+    _go(["build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), package], program.parent, cwd=module)
 
 
 def go() -> Path:

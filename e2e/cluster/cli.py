@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from e2e.cluster import binaries as programs
-from e2e.cluster import files, versions
+from e2e.cluster import files, kueue, versions
 from e2e.cluster.cluster import DEFAULT_NAME, Cluster
 from e2e.cluster.control_plane import COMPONENTS
 from e2e.cluster.errors import ClusterError
@@ -44,6 +44,12 @@ def binaries(
     print(programs.ensure(progress))
     for tool in tools or []:
         print(programs.tool(tool, progress))
+
+
+@app.command(name="kueue")
+def build_kueue() -> None:
+    """Build Kueue with Go for the tests of queues, and print its folder."""
+    print(kueue.ensure(Progress()))
 
 
 @app.command()
