@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 RACK, ZONE = "rack", "zone"
@@ -80,6 +80,7 @@ class Racks:
     def __init__(self, names: Sequence[str]) -> None:
         self._index = {name: index for index, name in enumerate(names)}
         self.free = dict.fromkeys(names, CPUS)
+        self.labels = {name: labels(index) for index, name in enumerate(names)}
 
     def take(self, node: str, cpus: int) -> None:
         """Count a pod on a node. A negative number counts its end."""
@@ -111,8 +112,3 @@ class Racks:
         if rack_of(ours) == rack_of(theirs):
             return 1
         return 2 if zone_of(ours) == zone_of(theirs) else 3
-
-
-def in_rank_order(nodes_by_replica: Mapping[int, str], order: Sequence[int]) -> list[str]:
-    """Return the nodes in the order of the ranks. `order`: replicas in this order; empty for their own."""
-    return [nodes_by_replica[replica] for replica in order or sorted(nodes_by_replica)]

@@ -9,7 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from convoy_controllers.placement.numbering import order
+from convoy_controllers.placement.topology import topology
+from convoy_crds.layout import numbered, slots
 from convoy_crds.terms import LABEL_JOB
+from convoy_crds.trainingjob import TrainingJob
 from e2e.bench.placement import racks
 from e2e.bench.placement.racks import Arrival, Racks
 from e2e.bench.rig.api import ApiError, Object, each
@@ -19,10 +23,12 @@ from e2e.bench.rig.rig import Rig
 TENANTS = "tenants"
 """Namespace of the pods of other owners."""
 _TENANT_PODS = f"/api/v1/namespaces/{TENANTS}/pods"
+QPS = 100.0
+"""Limit of the operator's API requests per second: the chart's own."""
 LIVE = 12
 """Number of jobs that run at once. The oldest is deleted before the next one arrives."""
-JOB_SECONDS = 30.0
-"""Maximum seconds from the creation of a job until it is formed."""
+JOB_SECONDS = 60.0
+"""Maximum seconds from the creation of a job until all its pods have nodes."""
 _POLL_SECONDS = 0.1
 
 
@@ -59,11 +65,9 @@ class Outcome:
     packable: bool
     """True if some placement would have put all pods into one rack when the job was created."""
     racks: int | None = None
-    """Number of racks in which the job ran; None if it did not form in time."""
+    """Number of racks in which its pods have nodes; None if not all got nodes in time."""
     hops: int | None = None
-    """Hops of its ring, as the bench counts them."""
-    reported: int | None = None
-    """Hops of its ring in the job's status; None without topology keys."""
+    """Hops of its ring."""
 
 
 @dataclass
@@ -74,7 +78,7 @@ class Stream:
     way: Way
     state: Racks
     outcomes: list[Outcome] = field(default_factory=list)
-    _live: deque[tuple[Arrival, dict[int, str]]] = field(default_factory=deque)
+    _live: deque[tuple[Arrival, dict[str, str]]] = field(default_factory=deque)
 
     async def run(self, count: int, seed: int) -> list[Outcome]:
         """Run the jobs one after another, and delete them at the end."""
@@ -90,38 +94,44 @@ class Stream:
 
     async def _place(self, arrival: Arrival) -> Outcome:
         outcome = Outcome(arrival, self.state.fits_one_rack(arrival))
-        await self.rig.api.create(TRAINING_JOBS, job_body(arrival, self.way))
-        status, nodes = await self._formed(arrival)
+        body = job_body(arrival, self.way)
+        await self.rig.api.create(TRAINING_JOBS, body)
+        nodes = await self._bound(arrival)
         self._live.append((arrival, nodes))
         for node in nodes.values():
             self.state.take(node, arrival.cpus)
-        if len(nodes) == arrival.pods and status.get("incarnation"):
-            order = next((role.get("order") or [] for role in status.get("roles") or ()), [])
-            ring = racks.in_rank_order(nodes, order)
+        if len(nodes) == arrival.pods:
+            ring = self._ring(body, nodes)
             outcome.racks = self.state.racks_used(ring)
             outcome.hops = self.state.ring_hops(ring)
-            outcome.reported = (status.get("placement") or {}).get("hops")
         return outcome
 
-    async def _formed(self, arrival: Arrival) -> tuple[Object, dict[int, str]]:
-        """Wait until the job is formed. Return its status, and the node of each replica."""
+    def _ring(self, body: Object, nodes: Mapping[str, str]) -> list[str]:
+        """Return the nodes in the order of the ranks: along the topology if the job has topology keys."""
+        layout = slots(TrainingJob.model_validate(body))
+        if "topologyKeys" in self.way.placement:
+            found = topology(racks.KEYS, self.state.labels)
+            layout = numbered(layout, order(layout, nodes, found))
+        return [nodes[slot.pod] for slot in layout]
+
+    async def _bound(self, arrival: Arrival) -> dict[str, str]:
+        """Wait until all pods of the job have nodes. Return the nodes by name of the pod."""
         deadline = time.monotonic() + JOB_SECONDS
         while True:
-            job = await self.rig.api.get(f"{TRAINING_JOBS}/{arrival.name}")
-            status = job.get("status") or {}
-            late = time.monotonic() > deadline
-            if status.get("incarnation") or late:
-                found = await self.rig.api.get(PODS, labelSelector=f"{LABEL_JOB}={arrival.name}")
-                nodes = {
-                    int(pod["metadata"]["name"].rsplit("-", 1)[1]): pod["spec"]["nodeName"]
-                    for pod in found["items"]
-                    if pod["spec"].get("nodeName")
-                }
-                if late:
-                    self.rig.report(
-                        f"{arrival} is not formed after {JOB_SECONDS:g} s: {status.get('reason')}"
-                    )
-                return status, nodes
+            found = await self.rig.api.get(PODS, labelSelector=f"{LABEL_JOB}={arrival.name}")
+            nodes = {
+                pod["metadata"]["name"]: pod["spec"]["nodeName"]
+                for pod in found["items"]
+                if pod["spec"].get("nodeName")
+            }
+            if len(nodes) == arrival.pods:
+                return nodes
+            if self.rig.operator.revive():
+                # On a busy machine the operator may lose its Lease.
+                self.rig.report("the operator has ended, and starts again")
+            if time.monotonic() > deadline:
+                self.rig.report(f"{len(nodes)} pods of {arrival} have nodes after {JOB_SECONDS:g} s")
+                return nodes
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _drop_oldest(self) -> None:

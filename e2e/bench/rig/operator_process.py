@@ -7,6 +7,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from e2e.bench.rig.accounts import account_config
@@ -28,6 +29,8 @@ class OperatorProcess(ConvoyProcess):
         super().__init__(plane.programs, _NAME)
         self._plane = plane
         self._config = Path()
+        self._started: tuple[float, Mapping[str, str] | None] = (0.0, None)
+        """Settings of the last start."""
 
     @property
     def hub(self) -> str:
@@ -38,10 +41,11 @@ class OperatorProcess(ConvoyProcess):
         """Write a kubeconfig with the rights of the chart's service account."""
         self._config = await account_config(self._plane, api, OPERATOR_USER)
 
-    def start(self, qps: float) -> None:
+    def start(self, qps: float, more: Mapping[str, str] | None = None) -> None:
         """Start the operator with a limit of `qps` API requests per second; 0 for no limit. The permitted
-        burst of requests is that of the chart.
+        burst of requests is that of the chart. `more`: more environment variables.
         """
+        self._started = qps, more
         plane = self._plane
         environment = {
             "KUBECONFIG": str(self._config),
@@ -53,8 +57,16 @@ class OperatorProcess(ConvoyProcess):
             "CONVOY_ENGINES_DIR": str(plane.engines),
             "CONVOY_QPS": str(qps),
             "CONVOY_LOG_LEVEL": "WARNING",
+            **(more or {}),
         }
         plane.programs.start(_NAME, [sys.executable, "-m", "convoy_operator"], environment)
+
+    def revive(self) -> bool:
+        """Start the operator again if it has ended, as a kubelet does. Return True if it had ended."""
+        ended = not self.alive
+        if ended:
+            self.start(*self._started)
+        return ended
 
     async def ready(self, agents: int, deadline: float = 60.0) -> None:
         """Wait until the operator is the leader and at least `agents` agents are connected.

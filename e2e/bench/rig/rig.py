@@ -34,6 +34,8 @@ from e2e.install import NAMESPACE
 
 _CLEAR_SECONDS = 180.0
 _POLL_SECONDS = 0.2
+_NO_AGENT_SECONDS = 24 * 3600
+"""Seconds for which the operator judges no agent, if none is to connect."""
 # Processors that other programs may use on a quiet machine, and the seconds for which this is measured.
 _QUIET_CORES, _QUIET_SECONDS = 0.2, 3.0
 
@@ -91,6 +93,20 @@ class Rig:
             if self._swarm is not None:
                 self._swarm.training = False
                 await self._swarm.stop()
+            await asyncio.to_thread(self.operator.stop)
+
+    @asynccontextmanager
+    async def operating_alone(self, qps: float) -> AsyncIterator[None]:
+        """Run the operator without agents while the block runs.
+
+        The operator then judges no agent, so nodes that are created with the agent-ready label keep it. No
+        job forms, but the operator creates pods and chooses their places.
+        """
+        self.operator.start(qps, {"CONVOY_AGENT_GRACE_SECONDS": str(_NO_AGENT_SECONDS)})
+        try:
+            await self.operator.ready(0)
+            yield
+        finally:
             await asyncio.to_thread(self.operator.stop)
 
     async def _labelled(self) -> bool:

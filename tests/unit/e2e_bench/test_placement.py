@@ -49,12 +49,6 @@ def test_hops_of_a_ring(nodes: list[str], hops: int):
     assert Racks(NAMES).ring_hops(nodes) == hops
 
 
-def test_ranks_follow_the_order_of_the_status():
-    nodes = {0: "a", 1: "b", 2: "c"}
-    assert racks.in_rank_order(nodes, [2, 0, 1]) == ["c", "a", "b"]
-    assert racks.in_rank_order(nodes, []) == ["a", "b", "c"]
-
-
 def test_partial_time_counts_until_the_gang_is_complete():
     times = PartialTimes(size=3)
     times.update({"g": {"1"}}, 0.0)
