@@ -42,18 +42,20 @@ class GangBackend(StrEnum):
     VOLCANO = "Volcano"
     """The PodGroup of Volcano (`scheduling.volcano.sh`)."""
     NONE = "None"
-    """No gang scheduling. If not all pods have started in time, Convoy deletes them and tries again later."""
+    """No gang scheduling. If not all pods of a TrainingJob have started in time, Convoy deletes them and tries
+    again later.
+    """
 
 
 class Pack(StrEnum):
-    """How close together the pods must be."""
+    """Closeness of the pods of a gang."""
 
     REQUIRED = "Required"
     """All pods run in one domain of the first topology key. Otherwise the job waits."""
     PREFERRED = "Preferred"
     """The pods run in as few domains as possible."""
     NONE = "None"
-    """The scheduler alone chooses the nodes. Ranks are still numbered along the topology."""
+    """The scheduler alone chooses the nodes. Ranks of a TrainingJob are still numbered along the topology."""
 
 
 _PACK_RULE = Rule(
@@ -75,7 +77,7 @@ class Packing(Model):
     ] = Field(default_factory=list)
     """Keys of node labels that name a node's place, the nearest first: rack, then zone."""
     pack: Pack = Pack.PREFERRED
-    """How close together the pods must be. It has no effect without `topologyKeys`."""
+    """Closeness of the pods. It has no effect without `topologyKeys`."""
 
 
 class Placement(Packing):

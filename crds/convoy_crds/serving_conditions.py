@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convoy_crds.condition_doc import CONTAINERS, EVENTS, FAULTS, INCURABLE, ConditionDoc
+from convoy_crds.condition_doc import CONTAINERS, EVENTS, FAULTS, GANG, INCURABLE, ConditionDoc
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.scaling import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
 from convoy_crds.reasons.serving import MODEL, PROGRESSING, STATES
@@ -63,6 +63,9 @@ SERVING_CONDITIONS: tuple[ConditionDoc, ...] = (
             *FAULTS,
             *INCURABLE,
             *CONTAINERS,
+            *(one for one in GANG if one is not Reasons.MAKING_ROOM),
+            Reasons.GANG_IGNORED,
+            Reasons.SCHEDULER_MISSING,
         ),
         "servingjob-degraded",
     ),

@@ -132,10 +132,10 @@ class _Search:
         found = place(packing, self.rooms, bodies, staying, avoid=self.avoid)
         if found.held is not None and not staying:
             self.futile[family] = found.held
-        self._take(found.pods)
+        self._occupy(found.pods)
         return found
 
-    def _take(self, bodies: Sequence[dict[str, Any]]) -> None:
+    def _occupy(self, bodies: Sequence[dict[str, Any]]) -> None:
         if self.rooms is None:
             return
         nodes = (body["metadata"].get("annotations", {}).get(ANNOTATION_PLANNED_NODE, "") for body in bodies)

@@ -49,6 +49,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "zero of two": {"rollout": {"maxSurge": "0%", "maxUnavailable": 1}},
     "token": {"service": {"auth": {"type": "Token", "secretName": "token"}}},
     "short drain": {"roles": [GRACE], "rollout": {"drainSeconds": 29}},
+    "gang": {"placement": {"gang": "Native"}},
+    "racks": {"placement": {"topologyKeys": ["topology.kubernetes.io/rack", "rack"], "pack": "Required"}},
 }
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "reserved role": (
@@ -108,6 +110,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"roles": [{**ENGINE, "groupSize": 65}]},
         "roles[0].groupSize: must be at most 64, is 65",
     ),
+    "required without a key": (
+        {"placement": {"pack": "Required"}},
+        "placement.pack: pack: Required needs topologyKeys: name the node label",
+    ),
+    "required with no keys": (
+        {"placement": {"pack": "Required", "topologyKeys": []}},
+        "placement.pack: pack: Required needs topologyKeys",
+    ),
+    "five keys": ({"placement": {"topologyKeys": list("abcde")}}, "placement.topologyKeys"),
+    "no key": ({"placement": {"topologyKeys": ["a b"]}}, "placement.topologyKeys[0]"),
+    "unknown backend": ({"placement": {"gang": "YuniKorn"}}, "placement.gang"),
+    "shrink first": ({"placement": {"shrinkFirst": True}}, "placement.shrinkFirst"),
     "minus one": ({"replicas": -1}, "replicas: must be at least 0, is -1"),
 }
 

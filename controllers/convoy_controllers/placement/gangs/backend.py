@@ -59,7 +59,7 @@ class Backend:
     api: str
     """API group for messages."""
     advice: str
-    """How to install the backend."""
+    """Advice for the installation of the backend."""
     manifest: Callable[[Gang, Resource], dict[str, Any]]
     """(gang, version) -> its PodGroup, without namespace."""
     member: Callable[[Mapping[str, Any], Gang, str], dict[str, Any]]
