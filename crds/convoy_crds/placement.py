@@ -42,8 +42,8 @@ class GangBackend(StrEnum):
     VOLCANO = "Volcano"
     """The PodGroup of Volcano (`scheduling.volcano.sh`)."""
     NONE = "None"
-    """No gang scheduling. If not all pods of a TrainingJob have started in time, Convoy deletes them and tries
-    again later.
+    """No gang scheduling. If not all pods of a TrainingJob have started in time, Convoy deletes them and
+    tries again later.
     """
 
 
