@@ -176,7 +176,10 @@ def hold(observed: Observed) -> Violation | None:
         return None
     state = queue.admission
     if state is not None and state.stage is Stage.ADMITTED:
-        return None
+        if not state.fault or own_pods(observed):
+            return None
+        why = f"Convoy cannot read Workload {queue.workload}, update Convoy: {state.fault}"
+        return Violation(Reasons.QUEUE_WAITING, Reasons.QUEUE_WAITING.format(queue=queue.name, why=why))
     if state is not None and state.stage is Stage.INACTIVE:
         reason = Reasons.QUEUE_INACTIVE
         return Violation(reason, reason.format(workload=queue.workload, why=state.message))

@@ -1,0 +1,509 @@
+"""Tests of queues with the complete operator and a real Kueue. The tests act as the kubelets and the agents.
+
+Kueue is built by `make kueue`. Without it the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.integration.conftest import ControlPlane, running_control_plane
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_crds.terms import LABEL_AGENT_READY
+from convoy_operator import discovery
+
+from .conftest import FakeAgent, eventually, installed, running
+from .kueue_process import API, Administrator, running_kueue
+from .kueue_process import installed as kueue_built
+from .test_operator import JOBS, Kubelet, job, ranks
+
+MERGE = "application/merge-patch+json"
+PORT = 29500
+RACK = "example.com/rack"
+
+pytestmark = pytest.mark.skipif(not kueue_built(), reason="Kueue was not built; run `make kueue`")
+
+
+@pytest.fixture(autouse=True)
+def often_discovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the served APIs every few tenths of a second."""
+    monkeypatch.setattr(discovery, "DISCOVERY_SECONDS", 0.3)
+
+
+@pytest.fixture(scope="module")
+def queue_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server with Kueue."""
+    with (
+        running_control_plane(tmp_path_factory.mktemp("kueue-plane")) as plane,
+        running_kueue(plane),
+    ):
+        administrator = Administrator(plane)
+        administrator.create("resourceflavors", "plain", {"spec": {"nodeLabels": {"pool": "plain"}}})
+        levels = [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]
+        administrator.create("topologies", "racks", {"spec": {"levels": levels}})
+        placed = {"nodeLabels": {"pool": "placed"}, "topologyName": "racks"}
+        administrator.create("resourceflavors", "placed", {"spec": placed})
+        administrator.create("workloadpriorityclasses", "high", {"value": 1000})
+        yield plane
+
+
+class Team:
+    """A namespace with a queue, and the pods and agents of its jobs."""
+
+    def __init__(self, plane: ControlPlane, cpus: int, flavor: str = "plain") -> None:
+        self.plane = plane
+        self.installation = installed(plane)
+        self.namespace = plane.namespace("team")
+        self.administrator = Administrator(plane)
+        self.cluster_queue = self.administrator.queue(self.namespace, cpus, flavor=flavor)
+        self.kubelet = Kubelet(self.installation, self.namespace)
+        self.agent: FakeAgent | None = None
+        self.addresses = 0
+
+    async def call(self, method: str, path: str, body: object = None, **more: Any) -> dict[str, Any]:
+        return await self.installation.call(method, path, body, **more)
+
+    async def submit(self, name: str, replicas: int, **more: Any) -> None:
+        """Create a job whose pods need one processor each."""
+        body = queued_job(name, replicas, **more)
+        await self.call("POST", JOBS.format(self.namespace), body)
+
+    async def patch(self, name: str, body: dict[str, Any]) -> None:
+        await self.call("PATCH", f"{JOBS.format(self.namespace)}/{name}", body, content_type=MERGE)
+
+    async def status(self, name: str) -> dict[str, Any]:
+        return (await self.call("GET", f"{JOBS.format(self.namespace)}/{name}")).get("status") or {}
+
+    async def reason(self, name: str, reason: str, text: str = "") -> dict[str, Any]:
+        """Wait until the job reports the reason, with the text in its message. Return its status."""
+        seen: dict[str, Any] = {}
+
+        async def reported() -> dict[str, Any]:
+            seen.update(await self.status(name))
+            return seen if seen.get("reason") == reason and text in seen.get("message", "") else {}
+
+        try:
+            return await eventually(reported, 30.0)
+        except AssertionError:
+            shown = {key: seen.get(key) for key in ("phase", "reason", "message", "placement")}
+            raise AssertionError(f"{name} does not report {reason} {text!r}: {shown}") from None
+
+    async def pods(self, name: str, count: int) -> list[dict[str, Any]]:
+        """Wait until the job has this many pods. Return them."""
+
+        async def there() -> list[dict[str, Any]] | bool:
+            found = [
+                one
+                for one in await self.kubelet.list()
+                if one["metadata"]["labels"]["convoy.dev/job"] == name
+            ]
+            return (found or True) if len(found) == count else False
+
+        found = await eventually(there, 30.0, what=f"{count} pods of {name}")
+        return found if isinstance(found, list) else []
+
+    async def workload(self, name: str) -> dict[str, Any]:
+        """Wait until the job has one Workload. Return it."""
+
+        async def one() -> dict[str, Any] | None:
+            found = [
+                item
+                for item in await asyncio.to_thread(self.administrator.workloads, self.namespace)
+                if item["metadata"]["ownerReferences"][0]["name"] == name
+            ]
+            return found[0] if len(found) == 1 else None
+
+        return await eventually(one, 30.0, what=f"the Workload of {name}")
+
+    async def holds(self, name: str, kind: str, status: str, reason: str = "") -> dict[str, Any]:
+        """Wait until a condition of the job's Workload has this status. Return the Workload."""
+
+        async def reported() -> dict[str, Any] | None:
+            found = await self.workload(name)
+            for one in (found.get("status") or {}).get("conditions") or ():
+                if (one["type"], one["status"]) == (kind, status) and reason in ("", one["reason"]):
+                    return found
+            return None
+
+        return await eventually(reported, 30.0, what=f"{kind} of {name} is {status} {reason}")
+
+    async def end(self, name: str) -> None:
+        """Act as the kubelet: remove the pods of a job that are being deleted."""
+
+        async def gone() -> bool:
+            left = [
+                one
+                for one in await self.kubelet.list()
+                if one["metadata"]["labels"]["convoy.dev/job"] == name
+            ]
+            for one in left:
+                if "deletionTimestamp" in one["metadata"]:
+                    path = f"{self.kubelet.pods}/{one['metadata']['name']}"
+                    await self.call("DELETE", path, {"gracePeriodSeconds": 0})
+            return not left
+
+        await eventually(gone, 30.0, what=f"the pods of {name} are gone")
+
+    async def start(self, server: Any, name: str, pods: list[dict[str, Any]]) -> None:
+        """Run the pods of a job on the node of the one agent, until the job is Running."""
+        if self.agent is None:
+            node = f"{self.namespace}-n"
+            await self.installation.node(node)
+            self.agent = FakeAgent(self.installation, server, node)
+            await self.agent.enrol()
+            await self.agent.dial()
+            await eventually(lambda: self._labelled(node), what="node labelled")
+        agent = self.agent
+        uids = [one["metadata"]["uid"] for one in pods]
+        for one in pods:
+            self.addresses += 1
+            await self.kubelet.start(one, agent.node, f"10.2.0.{self.addresses}")
+            ready = {"type": "Ready", "status": "True"}
+            await self.kubelet.status(one["metadata"]["name"], {"conditions": [ready]})
+        for uid in uids:
+            await agent.send(pod=wire.PodReport(pod_uid=uid, launcher_connected=True))
+        asked = await eventually(
+            lambda: (found := agent.last("pick_port")) is not None and found.pod_uid == uids[0] and found,
+            what="port requested",
+        )
+        number = int(asked.incarnation)
+        for position, uid in enumerate(uids):
+            picked = {"master_port": PORT, "port_incarnation": number} if position == 0 else {}
+            await agent.send(
+                pod=wire.PodReport(
+                    pod_uid=uid,
+                    launcher_connected=True,
+                    incarnation=number,
+                    ranks=ranks("RUNNING", position),
+                    **picked,
+                )
+            )
+
+        async def up() -> bool:
+            return (await self.status(name)).get("phase") == "Running"
+
+        await eventually(up, 30.0, what=f"{name} runs")
+
+    async def finish(self, name: str, pods: list[dict[str, Any]]) -> None:
+        """End all ranks of a running job with code 0, and its pods too."""
+        assert self.agent is not None
+        number = (await self.status(name))["incarnation"]
+        for position, one in enumerate(pods):
+            await self.agent.send(
+                pod=wire.PodReport(
+                    pod_uid=one["metadata"]["uid"],
+                    launcher_connected=True,
+                    incarnation=number,
+                    ranks=ranks("EXITED", position),
+                )
+            )
+
+        async def over() -> bool:
+            return (await self.status(name)).get("phase") == "Succeeded"
+
+        await eventually(over, 30.0, what=f"{name} has succeeded")
+        for one in pods:
+            await self.kubelet.status(one["metadata"]["name"], {"phase": "Succeeded"})
+
+    async def _labelled(self, node: str) -> bool:
+        found = await self.call("GET", f"/api/v1/nodes/{node}")
+        return bool(found["metadata"].get("labels", {}).get(LABEL_AGENT_READY) == "true")
+
+
+def queued_job(name: str, replicas: int, **more: Any) -> dict[str, Any]:
+    body = job(name, replicas)
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": more.pop("queue", "team")}
+    if priority := more.pop("priority", ""):
+        body["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = priority
+    role = body["spec"]["roles"][0]
+    role["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    if least := more.pop("least", 0):
+        role["minReplicas"] = least
+    body["spec"] |= more
+    return body
+
+
+@asynccontextmanager
+async def team(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, cpus: int, flavor: str = "plain"
+) -> AsyncIterator[tuple[Team, Any]]:
+    """A team and the operator."""
+    found = Team(plane, cpus, flavor)
+    async with running(found.installation, monkeypatch) as operator:
+        yield found, operator.server
+        if found.agent is not None:
+            await found.agent.hang_up()
+
+
+async def test_a_job_waits_for_quota_and_its_end_frees_it(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        await own.submit("first", 2)
+        pods = await own.pods("first", 2)
+        workload = await own.workload("first")
+        for one in pods:
+            meta = one["metadata"]
+            assert meta["labels"]["kueue.x-k8s.io/podset"] == "worker"
+            assert "kueue.x-k8s.io/queue-name" not in meta["labels"]
+            assert meta["annotations"]["kueue.x-k8s.io/workload"] == workload["metadata"]["name"]
+            assert one["spec"]["nodeSelector"]["pool"] == "plain"
+            assert not one["spec"].get("schedulingGates")
+        await own.submit("second", 1)
+        waiting = await own.reason("second", "QueueWaiting", "insufficient")
+        assert waiting["phase"] == "Pending"
+        assert waiting["placement"]["queue"]["state"] == "Waiting"
+        assert waiting["goodput"]["cause"] == "queue"
+        assert await own.pods("second", 0) == []
+
+        await own.start(server, "first", pods)
+        await own.holds("first", "PodsReady", "True", "Started")
+        running_status = await own.status("first")
+        queue = running_status["placement"]["queue"]
+        assert (queue["state"], queue["clusterQueue"]) == ("Admitted", own.cluster_queue)
+        await own.finish("first", pods)
+        await own.holds("first", "Finished", "True", "Succeeded")
+        await own.pods("second", 1)
+        assert (await own.status("second"))["placement"]["queue"]["state"] == "Admitted"
+
+
+async def test_partial_admission_runs_the_pods_that_fit(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        await own.submit("elastic", 3, least=1)
+        pods = await own.pods("elastic", 2)
+        await own.start(server, "elastic", pods)
+        await own.holds("elastic", "PodsReady", "True")
+        status = await own.status("elastic")
+        assert status["roles"][0]["absent"] == [2]
+        admitted = next(one for one in status["conditions"] if one["type"] == "Admitted")
+        assert (admitted["status"], admitted["reason"]) == ("True", "QueuePartial")
+        assert "worker: 2 of 3" in admitted["message"]
+
+
+async def test_a_job_of_higher_priority_preempts_one_that_saves_first(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        saves = {"checkpoint": {"tiers": {"local": {}}}}
+        await own.submit("low", 2, **saves)
+        pods = await own.pods("low", 2)
+        await own.start(server, "low", pods)
+        await own.submit("urgent", 2, priority="high")
+        evicted = await own.reason("low", "QueueEvicted", "Preempted/InClusterQueue")
+        assert evicted["phase"] == "Suspending"
+        assert evicted["goodput"]["cause"] == "queue"
+        leaving = await own.pods("low", 2)
+        for one in leaving:
+            # The ranks get the whole grace period of their pods to save.
+            assert one["metadata"]["deletionGracePeriodSeconds"] == 30
+        assert await own.pods("urgent", 0) == [], "the quota is still in use while the ranks save"
+        assert (await own.status("low"))["placement"]["queue"]["state"] == "Evicted"
+
+        await own.end("low")
+        urgent = await own.pods("urgent", 2)
+        waiting = await own.reason("low", "QueueWaiting", "insufficient")
+        assert waiting["placement"]["queue"] | {"evictions": 1} == waiting["placement"]["queue"]
+        await own.holds("low", "Requeued", "True", "Preempted")
+
+        await own.start(server, "urgent", urgent)
+        await own.finish("urgent", urgent)
+        again = await own.pods("low", 2)
+        assert {one["metadata"]["uid"] for one in again}.isdisjoint(one["metadata"]["uid"] for one in pods)
+        await own.start(server, "low", again)
+        assert (await own.status("low"))["incarnation"] > 1
+
+
+async def test_a_deactivated_job_ends_its_pods_and_can_be_activated(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        await own.submit("train", 1)
+        await own.start(server, "train", await own.pods("train", 1))
+        workload = await own.workload("train")
+        path = f"{API}/namespaces/{own.namespace}/workloads/{workload['metadata']['name']}"
+        await own.call("PATCH", path, {"spec": {"active": False}}, content_type=MERGE)
+        await own.reason("train", "QueueEvicted", "Deactivated")
+        await own.end("train")
+        status = await own.reason("train", "QueueInactive")
+        assert status["placement"]["queue"]["state"] == "Inactive"
+        await own.holds("train", "QuotaReserved", "False")
+        await own.call("PATCH", path, {"spec": {"active": True}}, content_type=MERGE)
+        await own.start(server, "train", await own.pods("train", 1))
+
+
+async def test_a_stopped_queue_drains_its_jobs(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        await own.submit("train", 1)
+        await own.start(server, "train", await own.pods("train", 1))
+        path = f"{API}/clusterqueues/{own.cluster_queue}"
+        await own.call("PATCH", path, {"spec": {"stopPolicy": "HoldAndDrain"}}, content_type=MERGE)
+        await own.reason("train", "QueueEvicted", "ClusterQueueStopped")
+        await own.end("train")
+        await own.reason("train", "QueueWaiting")
+        await own.call("PATCH", path, {"spec": {"stopPolicy": "None"}}, content_type=MERGE)
+        await own.pods("train", 1)
+
+
+async def test_a_suspended_job_gives_its_quota_back(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        await own.submit("first", 2)
+        await own.start(server, "first", await own.pods("first", 2))
+        await own.submit("second", 2)
+        await own.reason("second", "QueueWaiting", "insufficient")
+        await own.patch("first", {"spec": {"suspend": True}})
+        await own.reason("first", "Suspending")
+        await own.workload("first")
+        await own.end("first")
+        await own.reason("first", "Suspended")
+        await own.pods("second", 2)
+        assert "queue" not in (await own.status("first")).get("placement", {})
+        await own.patch("first", {"spec": {"suspend": False}})
+        await own.reason("first", "QueueWaiting", "insufficient")
+
+
+async def test_a_changed_queue_moves_a_running_job(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        await own.submit("train", 1)
+        await own.start(server, "train", await own.pods("train", 1))
+        before = (await own.workload("train"))["metadata"]["name"]
+        await own.patch("train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+        await own.reason("train", "QueueChanged", before)
+        await own.end("train")
+        await own.reason("train", "QueueWaiting", "other")
+        assert (await own.workload("train"))["metadata"]["name"] != before
+        await own.patch("train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}})
+        pod = (await own.pods("train", 1))[0]
+        assert "kueue.x-k8s.io/workload" not in pod["metadata"]["annotations"]
+
+
+async def test_a_deleted_workload_ends_the_pods_and_queues_the_job_again(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=1) as (own, server):
+        await own.submit("train", 1)
+        await own.start(server, "train", await own.pods("train", 1))
+        workload = await own.workload("train")
+        await own.call("DELETE", f"{API}/namespaces/{own.namespace}/workloads/{workload['metadata']['name']}")
+        # Kueue may admit the next Workload at once. The pods then go on, because they are part of it.
+        await own.holds("train", "Admitted", "True")
+        assert (await own.workload("train"))["metadata"]["uid"] != workload["metadata"]["uid"]
+
+
+async def test_a_job_larger_than_its_queue_says_so(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, _):
+        await own.submit("huge", 5)
+        await own.reason("huge", "QueueWaiting", "maximum capacity")
+        await own.submit("lost", 1, queue="nowhere")
+        await own.reason("lost", "QueueWaiting", "doesn't exist")
+        await own.submit("unknown", 1, priority="nobody")
+        await own.reason("unknown", "QueuePriorityMissing", "nobody")
+
+
+async def test_completed_independent_pods_free_their_quota(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, server):
+        body = queued_job("train", 1)
+        template = body["spec"]["roles"][0]["template"]
+        outside = {"name": "rollout", "replicas": 1, "membership": "Independent", "template": template}
+        body["spec"]["roles"].append(outside)
+        await own.call("POST", JOBS.format(own.namespace), body)
+        worker = await own.pods("train", 1)
+        await own.start(server, "train", worker)
+        rollout = next(one for one in await own.pods("train", 2) if "rollout" in one["metadata"]["name"])
+        uid = rollout["metadata"]["uid"]
+        agent = own.agent
+        assert agent is not None
+        await own.kubelet.start(rollout, agent.node, "10.2.1.1")
+        await agent.send(pod=wire.PodReport(pod_uid=uid, launcher_connected=True))
+        asked = await eventually(
+            lambda: (found := agent.last("pick_port")) is not None and found.pod_uid == uid and found,
+            what="port of the rollout",
+        )
+        number = {
+            "incarnation": asked.incarnation,
+            "master_port": PORT,
+            "port_incarnation": asked.incarnation,
+        }
+        await agent.send(
+            pod=wire.PodReport(pod_uid=uid, launcher_connected=True, ranks=ranks("RUNNING", 0), **number)
+        )
+        await own.submit("next", 1)
+        await own.reason("next", "QueueWaiting", "insufficient")
+        await agent.send(
+            pod=wire.PodReport(pod_uid=uid, launcher_connected=True, ranks=ranks("EXITED", 0), **number)
+        )
+        await own.pods("next", 1)
+        status = (await own.workload("train"))["status"]
+        assert status["reclaimablePods"] == [{"name": "rollout", "count": 1}]
+
+
+async def test_kueue_chooses_the_nodes_of_a_packed_job(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=8, flavor="placed") as (own, _):
+        racks = {f"{own.namespace}-{rack}{number}": rack for rack in "ab" for number in (1, 2)}
+        for name, rack in racks.items():
+            await placed_node(own, name, rack, cpus=2 if rack == "b" else 1)
+        placement = {"topologyKeys": [RACK], "pack": "Required"}
+        await own.submit("packed", 3, placement=placement)
+        pods = await own.pods("packed", 3)
+        hosts = [one["spec"]["nodeSelector"]["kubernetes.io/hostname"] for one in pods]
+        assert {racks[host] for host in hosts} == {"b"}, "only rack b has room for all"
+        assert hosts == sorted(hosts), "ranks of a node follow each other"
+        for one in pods:
+            notes = one["metadata"]["annotations"]
+            assert notes["kueue.x-k8s.io/podset-required-topology"] == RACK
+            assert "affinity" not in one["spec"], "Convoy does not pin what Kueue places"
+        await own.submit("wide", 3, placement=placement)
+        await own.reason("wide", "QueueWaiting")
+
+
+async def placed_node(own: Team, name: str, rack: str, cpus: int) -> None:
+    """Create a node that Kueue's topology-aware scheduling can use."""
+    labels = {
+        "pool": "placed",
+        RACK: rack,
+        "kubernetes.io/hostname": name,
+        LABEL_AGENT_READY: "true",
+    }
+    status = {
+        "allocatable": {"cpu": str(cpus), "memory": "8Gi", "pods": "20"},
+        "capacity": {"cpu": str(cpus), "memory": "8Gi", "pods": "20"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {"machineID": f"machine-of-{name}"},
+    }
+    await own.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "status": status})
+    # The API server taints a node at its creation, and no controller removes the taint here.
+    await own.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, content_type=MERGE)
+
+
+async def test_kueue_refuses_a_wrong_workload(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=8) as (own, _):
+        body = queued_job("many", 1)
+        role = body["spec"]["roles"][0]
+        body["spec"]["roles"] = [{**role, "name": f"role-{number}"} for number in range(9)]
+        try:
+            await own.call("POST", JOBS.format(own.namespace), body)
+        except urllib.error.HTTPError as error:
+            assert error.code == 422, "a job may not have so many roles at all"
+            return
+        await own.reason("many", "QueueRefused", "podSets")
