@@ -131,13 +131,15 @@ class Executor:
             refused[child.name] = Refusal(fault.message)
 
     async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
-        """Delete the owner's objects of these resources, except those that an Apply in `children` names."""
+        """Delete the owner's objects of these resources, except those that an Apply in `children` names, and
+        those that are being deleted: a finalizer may hold them for long.
+        """
         wanted = {(child.resource, child.name) for child in children if isinstance(child, Apply)}
         left = [
             Delete(resource, one.name, one.uid)
             for resource in resources
             for one in self._cache.children(resource, owner.uid)
-            if (resource, one.name) not in wanted
+            if (resource, one.name) not in wanted and not one.raw["metadata"].get("deletionTimestamp")
         ]
         await self._run_parallel(self._delete(owner, one) for one in left)
 

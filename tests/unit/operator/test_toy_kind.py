@@ -221,11 +221,16 @@ async def test_children_of_a_reconciled_kind_are_in_the_cache_of_that_kind(api: 
     managed = {"app.kubernetes.io/managed-by": "convoy-operator"}
     for name, labels in (("applied", managed), ("a-person-s", {})):
         it.cache.upsert(TRAINING_JOBS, api.put(TRAINING_JOBS, job(name, name, owner.uid, **labels), "ns"))
-    assert it.cache.store(TRAINING_JOBS) is it.cache.jobs and len(it.cache.jobs) == 2
+    leaving = job("leaving", "leaving", owner.uid, **managed)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    it.cache.upsert(TRAINING_JOBS, api.put(TRAINING_JOBS, leaving, "ns"))
+    assert it.cache.store(TRAINING_JOBS) is it.cache.jobs and len(it.cache.jobs) == 3
     await it.reconciler.handle(KEY)
-    assert [name for plural, _, name in api.objects if plural == TRAINING_JOBS.plural] == ["a-person-s"]
+    left = [name for plural, _, name in api.objects if plural == TRAINING_JOBS.plural]
+    assert left == ["a-person-s", "leaving"], "a second DELETE would be for nothing"
     kept = Reflectors(api, it.cache, it.metrics, 600.0, it.controllers)
-    assert TRAINING_JOBS not in it.cache.labelled and len(kept._labelled) == len(it.cache.labelled)
+    assert TRAINING_JOBS not in it.cache.labelled
+    assert len(kept._labelled) + len(kept._optional) == len(it.cache.labelled)
 
 
 def test_the_page_of_controllers_has_the_toy_kind() -> None:
