@@ -230,7 +230,7 @@ async def test_children_of_a_reconciled_kind_are_in_the_cache_of_that_kind(api: 
     assert left == ["a-person-s", "leaving"], "a second DELETE would be for nothing"
     kept = Reflectors(api, it.cache, it.metrics, 600.0, it.controllers)
     assert TRAINING_JOBS not in it.cache.labelled
-    assert len(kept._labelled) + len(kept._optional) == len(it.cache.labelled)
+    assert len(kept._labelled) + len(kept._optional) == len(it.cache.labelled) + len(it.cache.whole)
 
 
 def test_the_page_of_controllers_has_the_toy_kind() -> None:
