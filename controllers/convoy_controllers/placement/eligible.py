@@ -22,11 +22,13 @@ def _selected(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> 
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return True
-    return any(_term(term, name, labels) for term in required.get("nodeSelectorTerms") or ())
+    return any(matches(term, name, labels) for term in required.get("nodeSelectorTerms") or ())
 
 
-def _term(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
-    """Return True if all of a term's expressions match. A term without expressions matches no node."""
+def matches(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
+    """Return True if all expressions of a node selector term match. A term without expressions matches no
+    node.
+    """
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     return bool(expressions or fields) and (
         all(_expression(one, labels) for one in expressions)

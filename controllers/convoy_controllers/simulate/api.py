@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from convoy_controllers.merge_patch import merged
+from convoy_controllers.placement.requests import pod_requests
 from convoy_controllers.resources import POD_DISRUPTION_BUDGETS, SERVICES, Resource
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.views import ENDED_PHASES, PodView
@@ -64,10 +65,14 @@ class Node:
     agent_ready: bool = False
     """True if the node has the agent-ready label."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """Thousandths of each resource's unit that pods may request, by name of the resource."""
 
 
 Listener = Callable[[str, str], None]
-"""Function that is called with the kind (`jobs`, `pods` or `nodes`) and the name of a changed object."""
+"""Function that is called with the kind and the name of a changed object. The kind is `jobs`, `pods`, `nodes`
+or the plural of an applied object's resource; behind the plural stands `/status` if the status has changed.
+"""
 
 
 class Api:
@@ -89,6 +94,10 @@ class Api:
         self.nodes: dict[str, Node] = {}
         self.objects: dict[tuple[Resource, str], Mapping[str, Any]] = {}
         """The objects that the operator applied for jobs, by resource and name."""
+        self.object_statuses: dict[tuple[Resource, str], Mapping[str, Any]] = {}
+        """The statuses of these objects. A missing one is empty."""
+        self.priorities: dict[str, int] = {}
+        """Priority of each PriorityClass."""
         self.specs: dict[str, Mapping[str, Any]] = {}
         """Spec with which each pod was created, by uid."""
         self.refuse: Callable[[str], str] = lambda pod: ""
@@ -173,7 +182,7 @@ class Api:
         stored = self.jobs.pop(name, None)
         if stored is not None:
             for resource, one in self.applied_for(stored.job.metadata.uid):
-                del self.objects[resource, one]
+                self.remove_object(resource, one)
             self._notify("jobs", name)
 
     # Applied objects
@@ -186,6 +195,18 @@ class Api:
         self.objects[key] = body
         if changed:
             self._notify(resource.plural, body["metadata"]["name"])
+
+    def remove_object(self, resource: Resource, name: str) -> None:
+        """Remove an applied object."""
+        self.objects.pop((resource, name), None)
+        self.object_statuses.pop((resource, name), None)
+
+    def set_object_status(self, resource: Resource, name: str, status: Mapping[str, Any]) -> None:
+        """Set the status of an applied object, as its controller does."""
+        key = resource, name
+        if key in self.objects and self.object_statuses.get(key) != status:
+            self.object_statuses[key] = status
+            self._notify(f"{resource.plural}/status", name)
 
     def applied_for(self, owner_uid: str) -> list[tuple[Resource, str]]:
         """Return resource and name of each object that was applied for an owner."""
@@ -217,6 +238,9 @@ class Api:
             owner_uid=meta["ownerReferences"][0]["uid"],
             container=ranks,
             image=next(one.get("image", "") for one in spec["containers"] if one["name"] == ranks),
+            scheduler=spec.get("schedulerName", ""),
+            requests=pod_requests(spec),
+            priority=self.priorities.get(spec.get("priorityClassName", ""), 0),
         )
         self._put(fresh)
         return fresh

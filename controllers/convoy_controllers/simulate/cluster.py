@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from convoy_controllers.simulate.api import Api, Node
+from convoy_controllers.resources import Resource
+from convoy_controllers.simulate.api import Api
 from convoy_controllers.simulate.cluster_events import ClusterEvent, Notify
 from convoy_controllers.simulate.fences import Fences
 from convoy_controllers.simulate.garbage import GarbageCollector
@@ -15,7 +16,7 @@ from convoy_controllers.simulate.job_kinds import JOB_KINDS
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.kubelets import Kubelets
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.simulate.machines import Machine, Machines
+from convoy_controllers.simulate.machines import Machine, Machines, node_of
 from convoy_controllers.simulate.operator_model import OperatorModel
 from convoy_controllers.simulate.scheduler import Scheduler
 from convoy_controllers.simulate.training import GangTraining, Job
@@ -37,8 +38,13 @@ class Cluster:
         engines: Iterable[Engine] = (),
         defaults: CheckpointDefaults | None = None,
         seed: int = 0,
+        served: Iterable[Resource] = (),
     ) -> None:
-        """`defaults`: the chart's settings for jobs without tiers. Without them such jobs save nothing."""
+        """`defaults`: the chart's settings for jobs without tiers. Without them such jobs save nothing.
+        `served`: the optional resources that the API server serves. With a PodGroup of Kubernetes among them,
+        the scheduler starts gangs only as a whole.
+        """
+        self.served = frozenset(served)
         self.defaults = defaults or CheckpointDefaults()
         self.latencies = latencies or Latencies()
         self.kernel = Kernel(seed)
@@ -55,7 +61,7 @@ class Cluster:
         """Simulation to which each job belongs, by job uid."""
         self.workers.program = self._program
         for machine in self.machines.by_name.values():
-            self.api.put_node(Node(machine.name, machine.capacity))
+            self.api.put_node(node_of(machine))
         self.garbage = GarbageCollector(self.kernel, self.api)
         self.scheduler = Scheduler(self.kernel, self.latencies, self.api)
         self.simulations = {kind.name: kind.simulate(self) for kind in JOB_KINDS}

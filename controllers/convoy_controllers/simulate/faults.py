@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.cluster_events import FaultInjected
+from convoy_controllers.simulate.machines import node_of
 from convoy_controllers.simulate.workers import LIVE, SIGKILL, Worker
 
 MAX_EDIT = 120
@@ -107,7 +107,7 @@ class Faults:
             self._cluster.kernel.after(pause, lambda: self._booted(name))
         elif machine.reaches_control and name not in self._api.nodes and self._api.up:
             self._record(f"the kubelet of {name} registers its node again")
-            self._api.put_node(Node(name, machine.capacity))
+            self._api.put_node(node_of(machine))
             self._cluster.hub.refresh(machine)
 
     def _booted(self, name: str) -> None:

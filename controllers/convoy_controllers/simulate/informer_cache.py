@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from convoy_controllers.simulate.api import Api, Stored
+from convoy_controllers.simulate.job_reader import cached_job
 from convoy_controllers.simulate.kernel import Channel, Kernel
 from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.trainingjob.claiming import claims_of
 from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.terms import LABEL_JOB
+from convoy_crds.trainingjob import TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,12 @@ class InformerCache:
         """Return the cached pods that have a job's name as their label."""
         return tuple(cached.pod for cached in self._pods.get(job, {}).values())
 
+    def all_pods(self) -> Iterator[PodView]:
+        """Yield the cached pods of all jobs."""
+        for group in self._pods.values():
+            for cached in group.values():
+                yield cached.pod
+
     def jobs_on(self, node: str) -> list[str]:
         """Return the names of the jobs that have a pod on a node. Pods that no longer need their node do
         not count.
@@ -78,7 +87,9 @@ class InformerCache:
 
     def put_job(self, stored: Stored[Any]) -> None:
         """Cache a job that the API server returned."""
+        before = self.jobs.get(stored.job.metadata.name)
         self.jobs[stored.job.metadata.name] = stored
+        self._wake_claimed(before, stored)
 
     def put_pod(self, pod: PodView) -> None:
         """Cache a pod that the API server returned."""
@@ -105,6 +116,8 @@ class InformerCache:
             )
         elif kind == "nodes":
             self._send_node(name)
+        elif kind.endswith("/status"):
+            self._channel.send(pause, lambda: self._wake_owner(name) if session == self._session else None)
         elif kind == "pods":
             before, pod = self._sent.get(name), self._api.pods.get(name)
             version = self._api.versions.get(pod.uid, 0) if pod else 0
@@ -134,10 +147,30 @@ class InformerCache:
         known = self.jobs.get(name)
         if stored is None:
             self.jobs.pop(name, None)
+            self._wake_claimed(known, None)
         elif known is None or known.version < stored.version:
             self.jobs[name] = stored
+            self._wake_claimed(known, stored)
             spec = known is None or known.job.metadata.generation != stored.job.metadata.generation
             self.wake(name, spec)
+
+    def _wake_claimed(self, before: Stored[Any] | None, after: Stored[Any] | None) -> None:
+        """Wake the jobs whose pods a job claims, or has claimed until this change."""
+        claims = [_claims(before), _claims(after)]
+        if claims[0] != claims[1]:
+            for job in {claim["job"] for found in claims for claim in found}:
+                self.wake(job, False)
+
+    def _wake_owner(self, name: str) -> None:
+        """Wake the owner of an applied object whose status has changed."""
+        uids = {
+            body["metadata"]["ownerReferences"][0]["uid"]
+            for (_, one), body in self._api.objects.items()
+            if one == name
+        }
+        for job, stored in self.jobs.items():
+            if stored.job.metadata.uid in uids:
+                self.wake(job, False)
 
     def _receive_pod(self, before: PodView | None, pod: PodView | None, version: int) -> None:
         if before is not None and (pod is None or pod.uid != before.uid):
@@ -153,3 +186,11 @@ class InformerCache:
         ended = pod.phase in ENDED_PHASES and (known is None or known.pod.phase != pod.phase)
         turned = known is not None and known.pod.ready != pod.ready
         self.wake(pod.labels.get(LABEL_JOB, ""), ended or turned)
+
+
+def _claims(stored: Stored[Any] | None) -> Sequence[Mapping[str, Any]]:
+    """Return the pods that a job claims."""
+    if stored is None or not isinstance(stored.job, TrainingJob):
+        return ()
+    placed = stored.job.status.placement
+    return claims_of(cached_job(stored)) if placed is not None and placed.claims else ()

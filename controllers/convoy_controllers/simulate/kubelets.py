@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from convoy_controllers.simulate.api import GRACE_SECONDS, Api, Node
+from convoy_controllers.simulate.api import GRACE_SECONDS, Api
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.simulate.machines import Machine, Machines
+from convoy_controllers.simulate.machines import Machine, Machines, node_of
 from convoy_controllers.simulate.workers import SIGKILL, Worker, Workers
 from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.terms import LABEL_JOB
@@ -211,7 +211,7 @@ class Kubelets:
         if name in self._api.nodes:
             self._api.set_node(name, ready=True)
         else:
-            self._api.put_node(Node(name, machine.capacity))
+            self._api.put_node(node_of(machine))
         self._sync_node(name)
 
     def _not_ready(self, name: str, mark: float) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from convoy_controllers.liveness.attestation import AttestationRequests
+from convoy_controllers.placement.requests import Amounts
+from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.kernel import Kernel
 
 
@@ -29,6 +31,12 @@ class Machine:
     """Factor of the time that ranks on the machine take to compute."""
     farewell: bool = False
     """True if the agent announced its restart before it ended."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the machine's Node, such as its rack."""
+    resources: Amounts = field(default_factory=dict)
+    """Thousandths of each resource's unit that pods may request, by name of the resource. Resources that are
+    missing have no limit.
+    """
     requests: AttestationRequests = field(default_factory=AttestationRequests)
     """Requests for attestation that this machine's agent has granted to other nodes. Times are Unix
     seconds.
@@ -45,6 +53,11 @@ class Machine:
         may still be down.
         """
         return self.up and not self.cut and not self.control_cut
+
+
+def node_of(machine: Machine) -> Node:
+    """Return the Node of a machine, as its kubelet registers it."""
+    return Node(machine.name, machine.capacity, labels=machine.labels, resources=machine.resources)
 
 
 class Machines:

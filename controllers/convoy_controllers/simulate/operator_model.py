@@ -14,6 +14,7 @@ from typing import Any
 
 from convoy_controllers.children import Create
 from convoy_controllers.merge_patch import merge_patch
+from convoy_controllers.placement.requests import Amounts, pod_requests
 from convoy_controllers.plan import Plan
 from convoy_controllers.progress_throttle import WRITES_PER_SECOND, ProgressThrottle
 from convoy_controllers.queue_timings import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS
@@ -26,6 +27,7 @@ from convoy_controllers.simulate.kernel import Kernel, Timer
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.plan_executor import Effects, PlanExecutor
 from convoy_controllers.workers.refusal import Refusal
+from convoy_crds.terms import ANNOTATION_PLANNED_NODE
 
 MIN_REQUEUE_SECONDS = 0.05
 
@@ -76,6 +78,8 @@ class OperatorModel:
         self._memories: dict[str, object] = {}
         """The memory of the newest executed plan of each job, by uid. A crash loses it."""
         self._throttle = self._new_throttle()
+        self.creating: dict[str, tuple[str, Amounts]] = {}
+        """Chosen node and requests of each pod that is being created, by name of the pod."""
         self._countdown = 0
         self._term = 0
         self.leading = False
@@ -121,6 +125,7 @@ class OperatorModel:
                 entry.timer.cancel()
         self._entries.clear()
         self._memories.clear()
+        self.creating.clear()
         self._kernel.after(self._kernel.about(self._latencies.failover), self.lead)
 
     def api_changed(self) -> None:
@@ -276,12 +281,18 @@ class OperatorModel:
     ) -> Generator[float, None, bool]:
         """Create the plan's pods until admission refuses one. Return True if a pod was refused."""
         refused: dict[str, Refusal] = {}
-        for body in plan.manifests:
-            try:
-                yield from executor.create(stored.job.metadata.uid, body)
-            except Refused as error:
-                refused[body["metadata"]["name"]] = Refusal(str(error))
-                break
+        planned = {body["metadata"]["name"]: _place(body) for body in plan.manifests}
+        self.creating |= planned
+        try:
+            for body in plan.manifests:
+                try:
+                    yield from executor.create(stored.job.metadata.uid, body)
+                except Refused as error:
+                    refused[body["metadata"]["name"]] = Refusal(str(error))
+                    break
+        finally:
+            for name in planned:
+                self.creating.pop(name, None)
         entry.refusals = entry.refusals + 1 if refused else 0
         entry.metadata_generation, entry.refused = stored.job.metadata.generation, refused
         entry.refused_until = self._kernel.now + self._backoff(entry.refusals) if refused else 0.0
@@ -310,3 +321,8 @@ class OperatorModel:
             return None
         fields = self._simulations[stored.job.kind].controller.progress
         return self._throttle.wait(name, before, patch, jobs, self._kernel.now, fields) or None
+
+
+def _place(body: Mapping[str, Any]) -> tuple[str, Amounts]:
+    """Return the node that was chosen for a pod, and the pod's requests."""
+    return body["metadata"]["annotations"].get(ANNOTATION_PLANNED_NODE, ""), pod_requests(body["spec"])

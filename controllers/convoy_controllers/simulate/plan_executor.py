@@ -100,7 +100,7 @@ class PlanExecutor:
             if key[0] in plan.prune and key not in wanted:
                 yield from self._request()
                 self.api.check()
-                self.api.objects.pop(key, None)
+                self.api.remove_object(*key)
 
     def child(self, job: str, child: Child) -> Effects:
         """Execute one child that creates no pod."""

@@ -50,7 +50,7 @@ class History:
 
 def replay(scenario: Scenario) -> History:
     """Replay a scenario to its end. Raises InvariantViolation if Convoy breaks a guarantee."""
-    machines = [Machine(node.name, node.capacity) for node in scenario.nodes]
+    machines = [Machine(node.name, node.capacity, labels=node.labels) for node in scenario.nodes]
     engines = [_engine(*one) for one in sorted(_engines(scenario.jobs).items())]
     defaults = CheckpointDefaults(scenario.checkpoints)
     cluster = Cluster(

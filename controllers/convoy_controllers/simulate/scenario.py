@@ -32,6 +32,8 @@ class MachineSpec(Model):
     name: DnsLabel
     capacity: Annotated[int, Field(ge=1, le=1024)] = 1
     """Maximum number of pods of jobs that the node has at the same time."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of the node, such as its rack. If no node has labels, selectors of pods are ignored."""
 
 
 def _parse_job(value: Any) -> Any:

@@ -1,19 +1,19 @@
-"""The scheduler of a simulated cluster. It binds each pod to the node with the fewest pods.
+"""The scheduler of a simulated cluster. Of the nodes with room it prefers those that the pod's node affinity
+prefers, and of these the node with the fewest pods.
 
-A pod's preferred node affinity may exclude nodes. The scheduler uses these nodes only if no other node has
-room.
+Pods of a gang are bound together: as many as the gang's PodGroup demands, or none.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from convoy_controllers.simulate.api import Api, Node
+from convoy_controllers.simulate.api import Api
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.views import ENDED_PHASES
+from convoy_controllers.simulate.node_room import NodeRoom, schedulable
+from convoy_controllers.simulate.pod_groups import PodGroups
+from convoy_controllers.views import PodView
 
 
 class Scheduler:
@@ -23,6 +23,7 @@ class Scheduler:
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
+        self._groups = PodGroups(api)
         self._scheduled = False
         self.open = True
         """False if every pod must stay pending, as in a full cluster."""
@@ -39,32 +40,62 @@ class Scheduler:
             self._kernel.after(self._kernel.about(self._latencies.schedule), self._schedule)
 
     def _schedule(self) -> None:
+        """Bind the pending pods that fit, those of the highest priority first."""
         self._scheduled = False
         if not self._api.up:
             return
         waiting = [pod for pod in self._api.pods.values() if _unscheduled(pod.node, pod.phase, pod.deleting)]
-        used = Counter(pod.node for pod in self._api.pods.values() if pod.phase not in ENDED_PHASES)
+        if not waiting:
+            return
+        room = NodeRoom(self._api)
+        tried: set[str] = set()
+        for pod in sorted(waiting, key=lambda pod: -pod.priority):
+            group = self._groups.name(pod)
+            if not group:
+                self._bind({pod.name: self._choose(pod, room)}, [pod])
+            elif group not in tried:
+                tried.add(group)
+                self._schedule_gang(group, [one for one in waiting if self._groups.name(one) == group], room)
+
+    def _schedule_gang(self, group: str, waiting: Sequence[PodView], room: NodeRoom) -> None:
+        """Bind the waiting pods of a gang that fit, if its PodGroup then has its least number of pods.
+
+        A scheduler ignores a gang whose PodGroup or pods are missing. Bound pods count as pods of the gang,
+        also while they end.
+        """
+        least, bound = self._groups.least(group), self._groups.bound(group)
+        if least is None or bound + len(waiting) < least:
+            return
+        places = {pod.name: self._choose(pod, room) for pod in waiting}
+        placed = sum(node is not None for node in places.values())
+        if bound + placed >= least:
+            self._groups.report(group, placed=True)
+            self._bind(places, waiting)
+            return
         for pod in waiting:
-            avoid = _avoided(self._api.specs.get(pod.uid, {}))
-            node = self._choose(used, avoid) if self.open else None
-            if node is None:
-                self._api.set_pod(pod.name, pod.uid, unschedulable=self._unschedulable_message(used))
-            else:
-                used[node] += 1
-                self._api.set_pod(pod.name, pod.uid, node=node, unschedulable="")
+            if (node := places[pod.name]) is not None:
+                room.give_back(node, pod)
+        self._groups.report(group, placed=False)
+        self._bind(dict.fromkeys(places), waiting)
 
-    def _choose(self, used: Counter[str | None], avoid: frozenset[str]) -> str | None:
-        fit = [
-            node
-            for node in self._api.nodes.values()
-            if _schedulable(node) and used[node.name] < node.capacity
-        ]
-        best = min(fit, key=lambda node: (node.name in avoid, used[node.name], node.name), default=None)
-        return best.name if best else None
+    def _choose(self, pod: PodView, room: NodeRoom) -> str | None:
+        """Return the best node for a pod, and take its room; None if no node fits."""
+        node = room.best(pod) if self.open else None
+        if node is not None:
+            room.take(node, pod)
+        return node
 
-    def _unschedulable_message(self, used: Counter[str | None]) -> str:
+    def _bind(self, places: Mapping[str, str | None], pods: Iterable[PodView]) -> None:
+        """Write the nodes into the pods. Pods without a node become unschedulable."""
+        for pod in pods:
+            node = places[pod.name]
+            why = self._unschedulable_message() if node is None else ""
+            facts = {"unschedulable": why, "judged": True}
+            self._api.set_pod(pod.name, pod.uid, **(facts if node is None else {**facts, "node": node}))
+
+    def _unschedulable_message(self) -> str:
         nodes = self._api.nodes.values()
-        closed = sum(not _schedulable(node) for node in nodes)
+        closed = sum(not schedulable(node) for node in nodes)
         reasons = [f"{closed} node(s) did not match"] if closed else []
         if len(nodes) > closed:
             reasons.append(f"{len(nodes) - closed} Insufficient cpu")
@@ -73,20 +104,3 @@ class Scheduler:
 
 def _unscheduled(node: str | None, phase: str, deleting: bool) -> bool:
     return node is None and phase == "Pending" and not deleting
-
-
-def _schedulable(node: Node) -> bool:
-    """Return True if the node is Ready, not cordoned, and has the agent-ready label that workers require."""
-    return node.ready and not node.cordoned and node.agent_ready
-
-
-def _avoided(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Return the nodes that the pod's preferred node affinity excludes with NotIn."""
-    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
-    return frozenset(
-        value
-        for term in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", ())
-        for field in term["preference"].get("matchFields", ())
-        if field["operator"] == "NotIn"
-        for value in field["values"]
-    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from convoy_controllers.simulate import stores
 from convoy_controllers.simulate.invariants import InvariantChecker
 from convoy_controllers.simulate.job_kind import JobKind, Report, Table
+from convoy_controllers.simulate.job_reader import JobReader, StoredJobs
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.simulate.training import Job
 from convoy_controllers.simulate.truth import GoodputTruth
@@ -35,6 +35,7 @@ class TrainingJobs:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._stored = StoredJobs()
         self.program = cluster.training
 
     def add(self, job: TrainingJob, program: Program | None) -> None:
@@ -51,22 +52,13 @@ class TrainingJobs:
         memory: object = None,
     ) -> Observed:
         """Return the state of a job from which plans are made. Plans of TrainingJobs have no memory."""
-        cluster = self._cluster
-        own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
-        named = job.spec.engine.name if job.spec.engine else ""
-        return Observed(
-            job=job,
-            defaults=cluster.defaults,
-            engine=cluster.engines.get(named),
-            known_engines=tuple(sorted(cluster.engines)),
-            store=stores.store_of(job),
-            pods=pods,
-            slots=cluster.hub.slots(own),
-            nodes=cluster.hub.nodes(pods),
-            silent_seconds=cluster.latencies.silent,
-            agent_nodes=sum(node.agent_ready for node in cluster.api.nodes.values()),
-            create_errors=refused,
-        )
+        reader: Any = JobReader(self._cluster, self._stored, job, pods, refused)
+        key = self.controller.key(job.metadata.namespace or "", job.metadata.name)
+        found = self.controller.observe(reader, key)
+        if found is None:
+            raise ValueError(f"the job {job.metadata.name} cannot be observed")
+        # Traces are not recorded in the simulation.
+        return replace(found, trace_store=None)
 
     def progressing(self, job: TrainingJob) -> bool:
         """Return True if the job runs."""
