@@ -13,8 +13,9 @@ from typing import Any
 
 from convoy_controllers.placement.affinity import pinned
 from convoy_controllers.placement.packing import Choice, NoRoom, PodClass, choose, near
-from convoy_controllers.placement.requests import pod_requests
+from convoy_controllers.placement.requests import copies_that_fit, pod_requests
 from convoy_controllers.placement.rooms import Rooms, candidates, cluster_topology, unknown_keys
+from convoy_controllers.placement.shortlist import shortlist
 from convoy_controllers.placement.topology import Path, Topology
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.violation import Violation
@@ -67,7 +68,7 @@ def place(
     choice = search.choose(staying)
     if isinstance(choice, NoRoom):
         return Placed(held=search.explain(choice, joins=bool(staying)))
-    return Placed(_pinned(create, choice, found, required=search.required))
+    return Placed(search.pinned(choice))
 
 
 def _violation(reason: Any, **facts: object) -> Violation:
@@ -94,6 +95,35 @@ class _Search:
             return near(self._classes, free, levels, fixed, required=self.required)
         return choose(self._classes, free, levels, required=self.required)
 
+    def pinned(self, choice: Choice) -> list[dict[str, Any]]:
+        """Return the pods with their places. Pods without a place get the domain that the others share."""
+        found = self.topology
+        left = {name: list(nodes) for name, nodes in choice.nodes.items()}
+        room = {} if self.required else self._room()
+        shared: Path = ("",) * (len(found.keys) - len(choice.domain)) + choice.domain
+        lists: dict[tuple[str, Path], list[str]] = {}
+        placed = []
+        for body in self.create:
+            role = _role(body)
+            nodes = left.get(role)
+            node = nodes.pop(0) if nodes else ""
+            path = found.path(node) if node else shared
+            if node and room and (role, path) not in lists:
+                lists[role, path] = shortlist(path, found, room[role])
+            within = lists.get((role, path), []) if node else []
+            placed.append(pinned(body, found.keys, path, node, required=self.required, within=within))
+        return placed
+
+    def _room(self) -> dict[str, Counter[Path]]:
+        """Return the number of pods that fit, by role and domain path."""
+        classes = self._classes
+        counts: dict[str, Counter[Path]] = {one.name: Counter() for one in classes}
+        for room in candidates(self.rooms, self.topology, self._specs, self.avoid, empty=False):
+            for one in classes:
+                if one.name in room.classes:
+                    counts[one.name][room.path] += copies_that_fit(room.free, one.requests)
+        return counts
+
     def explain(self, no_room: NoRoom, *, joins: bool) -> Violation:
         """Return why the job waits: there is no room now, or there never can be."""
         facts: dict[str, object] = {"key": self.topology.keys[0], "wanted": no_room.wanted}
@@ -117,21 +147,6 @@ class _Search:
             PodClass(name, pod_requests(spec), counts[name], max(0, counts[name] - self.spare.get(name, 0)))
             for name, spec in self._specs.items()
         ]
-
-
-def _pinned(
-    create: Sequence[dict[str, Any]], choice: Choice, found: Topology, *, required: bool
-) -> list[dict[str, Any]]:
-    """Return the pods with their places. Pods without a place get the domain that the others share."""
-    left = {name: list(nodes) for name, nodes in choice.nodes.items()}
-    shared: Path = ("",) * (len(found.keys) - len(choice.domain)) + choice.domain
-    placed = []
-    for body in create:
-        nodes = left.get(_role(body))
-        node = nodes.pop(0) if nodes else ""
-        path = found.path(node) if node else shared
-        placed.append(pinned(body, found.keys, path, node, required=required))
-    return placed
 
 
 def _role(body: Mapping[str, Any]) -> str:
