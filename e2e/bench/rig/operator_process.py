@@ -68,7 +68,7 @@ class OperatorProcess(ConvoyProcess):
             self.start(*self._started)
         return ended
 
-    async def ready(self, agents: int, deadline: float = 60.0) -> None:
+    async def ready(self, agents: int, deadline: float = 180.0) -> None:
         """Wait until the operator is the leader and at least `agents` agents are connected.
 
         Raise ClusterError after `deadline` seconds.

@@ -36,6 +36,7 @@ _CLEAR_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _NO_AGENT_SECONDS = 24 * 3600
 """Seconds for which the operator judges no agent, if none is to connect."""
+_LEASE_SECONDS = 120
 # Processors that other programs may use on a quiet machine, and the seconds for which this is measured.
 _QUIET_CORES, _QUIET_SECONDS = 0.2, 3.0
 
@@ -87,7 +88,7 @@ class Rig:
                 self._swarm = Swarm(self.api, self.operator.hub, certificates)
             await self.swarm.start()
             await self.operator.ready(len(self.plane.nodes))
-            await self.wait_until(self._labelled, 60, "all nodes are labelled")
+            await self.wait_until(self._labelled, 180, "all nodes are labelled")
             yield
         finally:
             if self._swarm is not None:
@@ -102,7 +103,10 @@ class Rig:
         The operator then judges no agent, so nodes that are created with the agent-ready label keep it. No
         job forms, but the operator creates pods and chooses their places.
         """
-        self.operator.start(qps, {"CONVOY_AGENT_GRACE_SECONDS": str(_NO_AGENT_SECONDS)})
+        # A busy machine must not cost the Lease, because no figure depends on the operator's speed.
+        more = {"CONVOY_AGENT_GRACE_SECONDS": _NO_AGENT_SECONDS, "CONVOY_LEASE_SECONDS": _LEASE_SECONDS}
+        more |= {"CONVOY_RENEW_SECONDS": _LEASE_SECONDS // 2}
+        self.operator.start(qps, {name: str(value) for name, value in more.items()})
         try:
             await self.operator.ready(0)
             yield
