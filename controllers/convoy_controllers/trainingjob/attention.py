@@ -40,6 +40,10 @@ REASONS = frozenset(
         Reasons.NEVER_TOGETHER,
         Reasons.QUEUE_MISSING,
         Reasons.QUEUE_INACTIVE,
+        Reasons.QUEUE_REFUSED,
+        Reasons.QUEUE_PRIORITY_MISSING,
+        Reasons.QUEUE_CONFLICT,
+        Reasons.QUEUE_CAPTURED,
         # These reasons mean that there is no capacity, or no agent.
         Reasons.UNSCHEDULABLE,
         Reasons.SCHEDULE_DEADLINE,

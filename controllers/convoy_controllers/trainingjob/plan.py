@@ -31,7 +31,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _with(suspended.plan(observed, now, stop), changes)
     if (held := queueing.hold(observed)) is not None:
         return queued.plan(observed, held, now)
-    return _with(active.plan(observed, now), queueing.children(observed, now))
+    made = active.plan(observed, now)
+    return _with(made, queueing.children(observed, now, made.status))
 
 
 def _with(made: Plan, changes: list[Child]) -> Plan:

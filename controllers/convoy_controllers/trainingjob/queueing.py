@@ -37,7 +37,7 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import KIND, Role, TrainingJob
-from convoy_crds.trainingjob_status import Phase
+from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 PATCH_SECONDS = 5.0
 """Seconds after which a patch of a Workload's status is tried again, if it has failed."""
@@ -147,7 +147,7 @@ def stop(observed: Observed) -> Stop | None:
         before = one.annotations.get(ANNOTATION_WORKLOAD, "")
         if before != expected:
             facts = {
-                "queue": repr(queue.name) if queue else "none",
+                "queue": f"{expected} in LocalQueue {queue.name}" if queue else "none",
                 "before": f"Workload {before}" if before else "no queue",
             }
             return Stop(Reasons.QUEUE_CHANGED, facts)
@@ -276,8 +276,10 @@ def _admitted(job: TrainingJob, found: Admission) -> tuple[Reason, str]:
     return reason, reason.format(**facts, wanted=wanted, roles=", ".join(fewer))
 
 
-def children(observed: Observed, now: datetime) -> list[Child]:
-    """Return the changes of the job's Workloads while the job should run."""
+def children(observed: Observed, now: datetime, status: Mapping[str, Any] | None = None) -> list[Child]:
+    """Return the changes of the job's Workloads while the job should run. `status`: the status of the job
+    that this plan stores; None if it does not change.
+    """
     own, queue = own_pods(observed), find(observed)
     wanted = queue.workload if queue else ""
     found: list[Child] = [] if own else _deleted(observed, except_for=wanted)
@@ -286,7 +288,7 @@ def children(observed: Observed, now: datetime) -> list[Child]:
     if all(one.annotations.get(ANNOTATION_WORKLOAD, "") == wanted for one in own):
         found += _applied(observed, queue)
     if queue.stored is not None:
-        found += _patched(queue.stored, _fresh(observed, queue.stored, now))
+        found += _patched(queue.stored, _fresh(observed, queue.stored, now, status))
     return found
 
 
@@ -337,7 +339,9 @@ def _patched(stored: CachedObject, status: Mapping[str, Any]) -> list[Child]:
     return [PatchStatus(KUEUE_WORKLOADS, stored.name, status, str(stored.version))]
 
 
-def _fresh(observed: Observed, stored: CachedObject, now: datetime) -> Mapping[str, Any]:
+def _fresh(
+    observed: Observed, stored: CachedObject, now: datetime, job_status: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
     """Return the status that the job's Workload should have."""
     raw, state = stored.raw, admission(stored.raw)
     if state.stage is Stage.FINISHED or not state.reserved:
@@ -348,7 +352,7 @@ def _fresh(observed: Observed, stored: CachedObject, now: datetime) -> Mapping[s
     status = workload_status.with_ready(raw, _ready(observed, state), now)
     if state.stage is not Stage.ADMITTED:
         return status
-    return workload_status.with_reclaimable({**raw, "status": status}, _reclaimable(observed.job))
+    return workload_status.with_reclaimable({**raw, "status": status}, _reclaimable(observed.job, job_status))
 
 
 def _ready(observed: Observed, state: Admission) -> bool:
@@ -365,14 +369,17 @@ def _role_of(one: PodView, job: TrainingJob) -> str:
     return name
 
 
-def _reclaimable(job: TrainingJob) -> dict[str, int]:
+def _reclaimable(job: TrainingJob, status: Mapping[str, Any] | None) -> dict[str, int]:
     """Return the pods of each role that will never run again: the Independent pods that have completed or
     were given up. A restart of the group needs all its pods, also those that have completed.
     """
     independent = {role.name for role in job.spec.roles if role.independent}
+    if not independent:
+        return {}
+    fresh = job.status if status is None else TrainingJobStatus.model_validate(status)
     return {
         one.name: one.independent.completed + one.independent.given_up
-        for one in job.status.roles
+        for one in fresh.roles
         if one.name in independent and one.independent is not None
     }
 

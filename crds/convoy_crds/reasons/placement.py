@@ -82,7 +82,8 @@ class PlacementReasons:
         "QueueEvicted", "LocalQueue {queue} takes the job's quota back ({cause}): {why}; {state}"
     )
     QUEUE_CHANGED = Reason(
-        "QueueChanged", "the job's queue is now {queue}, its pods belong to {before}; {state}"
+        "QueueChanged",
+        "the job's pods belong to {before}, but the Workload of its present queue and shape is {queue}; {state}",
     )
     QUEUE_LOST = Reason(
         "QueueLost", "Workload {workload} of the job's pods has no quota: {why}; {state}", warning=True

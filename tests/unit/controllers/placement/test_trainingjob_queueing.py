@@ -243,7 +243,7 @@ def test_a_deactivated_job_keeps_its_reservation_until_kueue_evicts_it() -> None
     assert reason(after)[1] == "QueueWaiting"
 
 
-@pytest.mark.parametrize(("queue", "shown"), [("other", "'other'"), ("", "none")])
+@pytest.mark.parametrize(("queue", "shown"), [("other", "LocalQueue other"), ("", "shape is none")])
 def test_a_changed_queue_ends_the_pods_before_the_workload(queue: str, shown: str) -> None:
     job = started(queued(queue))
     stored = admitted(2)
