@@ -114,7 +114,7 @@ def rights_of_page(page: str) -> Iterator[rights.Right]:
         if not why.strip():
             raise ValueError(f"{account}: {verbs} {resources}: for what?")
         namespace = {"everywhere": "", "own": NAMESPACE}.get(where, where)
-        kinds = re.findall(r"`([a-z/]+)\.?([a-z0-9.]*)`(?: named `([a-z-]+)`)?", resources)
+        kinds = re.findall(r"`([a-z/]+)\.?([a-z0-9.-]*)`(?: named `([a-z-]+)`)?", resources)
         for verb, (resource, group, name) in product(verbs.split(", "), kinds):
             yield rights.Right(account, group, resource, verb, name, namespace)
 
