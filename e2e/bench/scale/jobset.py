@@ -179,6 +179,9 @@ def build(progress: Progress) -> Path:
     `go install` is not used: it requests the list of all versions, which not every module proxy serves.
     """
     final = files.cache_root() / "binaries" / f"{_NAME}-{VERSION}"
+    # A folder is complete once it exists, so do not wait for the lock, which a build holds for minutes.
+    if final.exists():
+        return final / _NAME
     lock = files.cache_root() / "binaries" / ".lock"
     with files.locked(lock, deadline=3600, what="the programs of the cluster"):
         if not final.exists():
