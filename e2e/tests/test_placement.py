@@ -101,7 +101,8 @@ def test_an_elastic_job_saves_and_gives_up_a_pod_for_a_job_of_higher_priority(
     assert saved >= (last.get("step") or 0) - 1, "the pod that left has saved its last step"
     assert "MakingRoom" in jobs.events("urgent")
     jobs.wait_phase("urgent", "Succeeded", 120)
-    jobs.wait(lambda: jobs.status("low").get("ready") == f"{count}/{count}", 180, "the elastic job grows again")
+    whole = f"{count}/{count}"
+    jobs.wait(lambda: jobs.status("low").get("ready") == whole, 180, "the elastic job grows again")
     assert "Preempted" not in jobs.events("low")
 
 

@@ -83,7 +83,8 @@ class PlacementReasons:
     )
     QUEUE_CHANGED = Reason(
         "QueueChanged",
-        "the job's pods belong to {before}, but the Workload of its present queue and shape is {queue}; {state}",
+        "the job's pods belong to {before}, but the Workload of its present queue and shape is {queue}; "
+        "{state}",
     )
     QUEUE_LOST = Reason(
         "QueueLost", "Workload {workload} of the job's pods has no quota: {why}; {state}", warning=True
