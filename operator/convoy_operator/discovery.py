@@ -53,8 +53,8 @@ class Discovery:
             else:
                 found |= {one for one in resources if one.plural in names}
         if found != self.served:
-            names = sorted(f"{one.plural}.{one.version}.{one.group}" for one in found)
-            log.info("the served optional APIs have changed", served=names)
+            served = sorted(f"{one.plural}.{one.version}.{one.group}" for one in found)
+            log.info("the served optional APIs have changed", served=served)
             self.served = frozenset(found)
             self._changed.set()
             self._changed = asyncio.Event()
