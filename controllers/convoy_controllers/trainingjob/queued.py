@@ -7,7 +7,7 @@ from datetime import datetime
 from convoy_controllers.children import PatchStatus
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import KUEUE_WORKLOADS
-from convoy_controllers.trainingjob import digests, formation, gang, queueing
+from convoy_controllers.trainingjob import digests, formation, gang, queueing, workloads
 from convoy_controllers.trainingjob.independent.drain import clear
 from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.trainingjob.observed import Observed
@@ -36,8 +36,8 @@ def plan(observed: Observed, held: Violation, now: datetime) -> Plan:
     draft.condition(ConditionType.SCHEDULED, False, held.reason, held.message)
     draft.condition(ConditionType.RUNNING, False, held.reason, held.message)
     queueing.report(draft, held)
-    children = queueing.children(observed, now)
-    wait = queueing.PATCH_SECONDS if any(isinstance(one, PatchStatus) for one in children) else None
+    children = workloads.children(observed, now)
+    wait = workloads.PATCH_SECONDS if any(isinstance(one, PatchStatus) for one in children) else None
     if KUEUE_WORKLOADS not in observed.served:
         wait = queueing.UNSERVED_SECONDS
     return Plan(

@@ -17,7 +17,7 @@ from convoy_controllers.placement.kueue.priority import Priority
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import KUEUE_WORKLOADS, PODS
 from convoy_controllers.testing.builders import make_engine, make_job
-from convoy_controllers.trainingjob import queueing
+from convoy_controllers.trainingjob import queueing, workloads
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import PodView
@@ -230,7 +230,7 @@ def test_the_reservation_is_cleared_after_the_last_pod() -> None:
     assert condition_of({"status": patch.status}, "Requeued")["status"] == "True"
     assert reason(after) == (Phase.PENDING, "QueueWaiting")
     assert not pods_made(made)
-    assert made.requeue_after == queueing.PATCH_SECONDS
+    assert made.requeue_after == workloads.PATCH_SECONDS
 
 
 def test_a_deactivated_job_keeps_its_reservation_until_kueue_evicts_it() -> None:
@@ -341,7 +341,7 @@ def test_independent_pods_that_are_over_give_their_quota_back() -> None:
     sets = [{"name": "worker", "count": 2}, {"name": "rollout", "count": 3}]
     raw["status"]["admission"] = {"clusterQueue": "cq", "podSetAssignments": sets}
     observed = see(job, replace(stored, raw=raw), pods=[pod("job-worker-0", "w")])
-    patches = [one for one in queueing.children(observed, NOW) if isinstance(one, PatchStatus)]
+    patches = [one for one in workloads.children(observed, NOW) if isinstance(one, PatchStatus)]
     assert [one.status["reclaimablePods"] for one in patches] == [[{"name": "rollout", "count": 2}]]
 
 
