@@ -18,7 +18,7 @@ from e2e.bench.rig.setup import Setup
 from e2e.cluster.progress import Progress
 
 NODES = 250
-JOBS = 30
+JOBS = 20
 SEEDS = (1, 2, 3)
 _LARGE = 1000
 """Pods of the large job in the row of decisions. Such a job fits into the nodes without other pods."""
@@ -49,6 +49,8 @@ async def _measure(found: Figures, progress: Progress) -> None:
                 if way is CONVOY:
                     times += await _decision_times(rig, state, seed)
                 outcomes[way] = await Stream(rig, way, state).run(JOBS, seed)
+                share, hops = share_in_one_rack(outcomes[way]), median_hops(outcomes[way])
+                progress.report(f"seed {seed}: {way.title}: {share:.2f} in one rack, {hops:g} hops")
             for way in WAYS:
                 _add_way(found, way, outcomes[way])
             _add_ratios(found, outcomes)

@@ -16,7 +16,7 @@ Object = dict[str, Any]
 T = TypeVar("T")
 
 MERGE = "application/merge-patch+json"
-_TOTAL = aiohttp.ClientTimeout(total=60, connect=10)
+_TOTAL = aiohttp.ClientTimeout(total=300, connect=60)
 _AT_ONCE = 16
 
 

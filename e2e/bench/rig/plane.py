@@ -38,6 +38,7 @@ UNLIMITED = ("--kube-api-qps=2000", "--kube-api-burst=4000")
 """Flags with rate limits so high that they do not limit the measurement. For components that are not under
 test.
 """
+_APPLY_SECONDS = 300.0
 # Kinds of the chart's objects that are not installed, because their programs run outside pods or are
 # simulated.
 _NOT_INSTALLED = {"Deployment", "DaemonSet", "Service", "PodDisruptionBudget"}
@@ -93,7 +94,7 @@ class Plane:
             "--delete-collection-workers=16",
         )
         why = self.programs.log("kube-apiserver")
-        wait_for(self.control.healthy, deadline=60, what="API server", why=lambda: tail(why))
+        wait_for(self.control.healthy, deadline=180, what="API server", why=lambda: tail(why))
         self.start_manager(*UNLIMITED)
         self._start("kube-scheduler", *UNLIMITED)
         self._install()
@@ -173,4 +174,5 @@ class Plane:
     def apply(self, documents: list[Object]) -> None:
         """Apply objects with server-side apply."""
         manifest = yaml.safe_dump_all(documents)
-        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=manifest)
+        flags = ("--server-side", "--force-conflicts", "-f", "-")
+        self.cluster.kubectl("apply", *flags, text=manifest, deadline=_APPLY_SECONDS)

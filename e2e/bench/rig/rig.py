@@ -256,7 +256,7 @@ async def _create_nodes(plane: Plane, api: Api) -> None:
     """Create the jobs' namespace and the fake nodes, and wait until the nodes are Ready."""
     await api.ensure("/api/v1/namespaces", {"metadata": {"name": SPACE}})
     await each(plane.node_bodies(), lambda body: api.create("/api/v1/nodes", body))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         found = await api.get("/api/v1/nodes")
         states = [
@@ -269,7 +269,7 @@ async def _create_nodes(plane: Plane, api: Api) -> None:
             break
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"{states.count('True')} of {len(plane.nodes)} fake nodes are ready after 60 s;"
+                f"{states.count('True')} of {len(plane.nodes)} fake nodes are ready after 180 s;"
                 " see the logs of kwok"
             )
         await asyncio.sleep(0.3)

@@ -124,11 +124,11 @@ class JobSet:
         config = self._plane.cluster.folder / "config" / "jobset" / "config.yaml"
         flags = [f"--config={config}", "--zap-log-level=error", *limits.controller]
         self._plane.programs.start(_NAME, [self._program, *flags], {"KUBECONFIG": str(self._config)})
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not await asyncio.to_thread(self._ready):
             self._plane.programs.check(_NAME)
             if time.monotonic() > deadline:
-                raise ClusterError("JobSet's controller is not ready after 60 s")
+                raise ClusterError("JobSet's controller is not ready after 180 s")
             await asyncio.sleep(0.2)
         # If the controller manager was restarted, wait until its caches are full.
         await asyncio.sleep(5.0)
