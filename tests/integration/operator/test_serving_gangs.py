@@ -49,9 +49,7 @@ async def test_each_replica_gets_a_gang_that_goes_with_it(
         not run here, has seen that it has no pods.
         """
         found = (await installation.call("GET", at))["items"]
-        return {
-            one["metadata"]["name"]: one for one in found if "deletionTimestamp" not in one["metadata"]
-        }
+        return {one["metadata"]["name"]: one for one in found if "deletionTimestamp" not in one["metadata"]}
 
     async def links() -> dict[str, str]:
         """Return the PodGroup of each pod, by name of the pod."""
