@@ -49,11 +49,14 @@ def place(
     *,
     avoid: Collection[str] = (),
     spare: Mapping[str, int] | None = None,
+    restricted: bool = True,
 ) -> Placed:
     """Return the pods in `create` with node affinity for the chosen places.
 
     `staying`: pods of the same gang that stay. `avoid`: nodes on which no pod should be placed. `spare`: pods
-    of each role without which the gang can run.
+    of each role without which the gang can run. `restricted`: True if `pack: Preferred` may restrict pods to
+    the domains that kube-scheduler scores (see `shortlist`). It must not after a failed attempt, because the
+    scheduler may have reasons against these domains that Convoy cannot see.
     """
     if not create or not packs(packing):
         return Placed(create)
@@ -62,8 +65,10 @@ def place(
     if unknown := unknown_keys(packing.topology_keys, rooms):
         return Placed(held=_violation(Reasons.UNKNOWN_TOPOLOGY_KEY, keys=", ".join(unknown)))
     found = cluster_topology(packing.topology_keys, rooms)
+    required = packing.pack is Pack.REQUIRED
+    restricted = restricted and not required and not any(_failed(pod) for pod in staying)
     search = _Search(
-        rooms, found, create, frozenset(avoid), spare or {}, required=packing.pack is Pack.REQUIRED
+        rooms, found, create, frozenset(avoid), spare or {}, required=required, restricted=restricted
     )
     choice = search.choose(staying)
     if isinstance(choice, NoRoom):
@@ -85,6 +90,7 @@ class _Search:
     avoid: frozenset[str]
     spare: Mapping[str, int]
     required: bool
+    restricted: bool
 
     def choose(self, staying: Collection[PodView]) -> Choice | NoRoom:
         """Return the places, near the pods that stay."""
@@ -99,7 +105,7 @@ class _Search:
         """Return the pods with their places. Pods without a place get the domain that the others share."""
         found = self.topology
         left = {name: list(nodes) for name, nodes in choice.nodes.items()}
-        room = {} if self.required else self._room()
+        room = self._room() if self.restricted else {}
         shared: Path = ("",) * (len(found.keys) - len(choice.domain)) + choice.domain
         lists: dict[tuple[str, Path], list[str]] = {}
         placed = []
@@ -151,6 +157,11 @@ class _Search:
 
 def _role(body: Mapping[str, Any]) -> str:
     return str(body["metadata"]["labels"][LABEL_ROLE])
+
+
+def _failed(pod: PodView) -> bool:
+    """Return True if the scheduler has found no node for a pod."""
+    return bool(pod.unschedulable) and not pod.node
 
 
 def _node_of(pod: PodView) -> str:

@@ -129,7 +129,8 @@ class _Search:
             self.work.waits.append(NEXT_SEARCH_SECONDS)
             return Placed()
         self.count += self.rooms is not None
-        found = place(packing, self.rooms, bodies, staying, avoid=self.avoid)
+        # A replica has no schedule deadline after which a second attempt would be without restriction.
+        found = place(packing, self.rooms, bodies, staying, avoid=self.avoid, restricted=False)
         if found.held is not None and not staying:
             self.futile[family] = found.held
         self._occupy(found.pods)

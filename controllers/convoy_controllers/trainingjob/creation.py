@@ -43,8 +43,10 @@ def wanted_changes(
     if blocked is not None:
         claiming.release(draft)
         placed = Placed(held=blocked)
-    elif (held := claiming.hold(observed, draft, lacking)) is not None:
-        placed = Placed(held=held)
+    elif (held := claiming.hold(observed, draft, lacking, avoided(observed, status, lost))) is not None:
+        placed = Placed(held=held.why)
+        found.check = list(lacking[:1]) if held.check else []
+        found.waits.append(AFTER_GROUP_SECONDS if held.check else RECHECK_SECONDS)
     else:
         placed = _placed(observed, draft, lacking, own, lost, found)
     if placed.held is not None:
@@ -78,4 +80,5 @@ def _placed(
         [one for one in live(own.values()) if one.name not in leaving],
         avoid=avoided(observed, draft.status, lost),
         spare={role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles},
+        restricted=not draft.status.internal.pending.cause,
     )

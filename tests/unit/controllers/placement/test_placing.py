@@ -1,0 +1,71 @@
+"""Tests of the places that missing pods get."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.controllers.placement.placed_nodes import (
+    RACK,
+    PlacedJob,
+    affinity,
+    body,
+    node_rooms,
+    restricted,
+)
+
+from convoy_controllers.placement.placing import place
+from convoy_controllers.placement.shortlist import SCORED_NODES
+from convoy_controllers.views import PodView
+from convoy_crds.placement import Packing
+
+PREFERRED = Packing(topologyKeys=[RACK])
+LARGE = node_rooms(racks=11, per_rack=10)
+
+
+def pod(**facts: object) -> PodView:
+    """A pod of the same gang that stays."""
+    return PodView(name="job-w-9", uid="9", phase="Pending", **facts)
+
+
+def test_the_first_attempt_in_a_large_cluster_is_restricted_to_scored_nodes() -> None:
+    assert len(LARGE) > SCORED_NODES
+    assert all(map(restricted, place(PREFERRED, LARGE, [body(0), body(1)], []).pods))
+    small = node_rooms(racks=2, per_rack=10)
+    assert not any(map(restricted, place(PREFERRED, small, [body(0)], []).pods))
+
+
+def test_an_attempt_after_a_failed_one_only_prefers_its_domains() -> None:
+    [made] = place(PREFERRED, LARGE, [body(0)], [], restricted=False).pods
+    assert not restricted(made) and affinity(made)["preferredDuringSchedulingIgnoredDuringExecution"]
+
+
+@pytest.mark.parametrize(
+    ("staying", "limit"),
+    [
+        (pod(unschedulable="0/110 nodes are available: volume node affinity conflict"), False),
+        (pod(unschedulable="old message", node="n0-0"), True),
+        (pod(), True),
+    ],
+)
+def test_pods_that_join_an_unschedulable_pod_are_not_restricted(staying: PodView, limit: bool) -> None:
+    [made] = place(PREFERRED, LARGE, [body(0)], [staying]).pods
+    assert restricted(made) is limit
+
+
+def test_required_packing_stays_required_after_a_failed_attempt() -> None:
+    required = Packing(topologyKeys=[RACK], pack="Required")
+    staying = pod(unschedulable="no node", annotations={"convoy.dev/planned-node": "n0-0"})
+    [made] = place(required, LARGE, [body(0)], [staying], restricted=False).pods
+    assert restricted(made)
+
+
+def test_a_job_whose_pods_found_no_node_tries_again_without_restriction() -> None:
+    job = PlacedJob(LARGE)
+    job.schedulable = False
+    first = job.step().manifests
+    assert len(first) == 2 and all(map(restricted, first))
+    job.settle()
+    job.wait(job.job.spec.recovery.schedule_seconds + 1).settle()
+    assert job.job.status.internal.pending.cause
+    job.wait(130).settle()
+    second = job.plans[-1].manifests or next(made.manifests for made in reversed(job.plans) if made.manifests)
+    assert len(second) == 2 and not any(map(restricted, second))
