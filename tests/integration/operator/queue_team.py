@@ -105,7 +105,7 @@ class Team:
     async def end(self, name: str) -> None:
         """Act as the kubelet: remove the pods of a job that are being deleted."""
 
-        async def gone() -> bool:
+        async def removed() -> bool:
             left = [
                 one
                 for one in await self.kubelet.list()
@@ -117,7 +117,7 @@ class Team:
                     await self.call("DELETE", path, {"gracePeriodSeconds": 0})
             return not left
 
-        await eventually(gone, 30.0, what=f"the pods of {name} are gone")
+        await eventually(removed, 30.0, what=f"the pods of {name} are gone")
 
     async def start(self, server: Any, name: str, pods: list[dict[str, Any]]) -> None:
         """Run the pods of a job on the node of the one agent, until the job is Running."""
