@@ -20,6 +20,7 @@ _SPEC = (
     "terminationGracePeriodSeconds",
 )
 """Names of the typed fields of a pod spec, except its containers."""
+_ZONE = "'topology.kubernetes.io/zone'"
 _HAS_CONTAINERS = "has(r.template) && has(r.template.spec) && has(r.template.spec.containers)"
 
 
@@ -51,7 +52,7 @@ def checkpoint(now: str, before: str) -> str:
     """Return CEL that is true if two `checkpoint` sections are equal."""
     parents = ("tiers", "tiers.peer", "resumeFrom")
     tiers, peer, source = ((f"{now}.{name}", f"{before}.{name}") for name in parents)
-    copies = f"{_default(*peer, 'copies', '1')} && {_same(*peer, 'topologyKey')}"
+    copies = f"{_default(*peer, 'copies', '1')} && {_default(*peer, 'topologyKey', _ZONE)}"
     step = f"{_same(*source, 'job')} && {_same(*source, 'uid')} && {_default(*source, 'step', '0')}"
     parts = (
         f"{now}.interval == {before}.interval",

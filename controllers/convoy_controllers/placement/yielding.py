@@ -11,7 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from convoy_controllers.placement.packing import Choice, PodClass, Room, choose
-from convoy_controllers.placement.requests import Amounts
+from convoy_controllers.placement.requests import Amounts, copies_that_fit
+from convoy_crds.placement import MAX_CLAIMS
+
+MAX_TRIALS = 24
+"""Maximum number of searches for pods that need not leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +54,47 @@ def fits(claim: Claim, rooms: Sequence[Room]) -> bool:
 
 def pods_to_leave(claim: Claim, spare: Sequence[SparePod], rooms: Sequence[Room]) -> tuple[SparePod, ...]:
     """Return the fewest pods whose leaving makes room for the gang; empty if it has room, or if no number of
-    spare pods makes room.
+    spare pods makes room, or if more than MAX_CLAIMS pods would have to leave.
 
     Pods of the lowest priority leave first, of these the pods of the youngest jobs, and of a job those with
     the highest numbers.
     """
     lower = [one for one in spare if one.priority < claim.priority]
     lower.sort(key=lambda one: (one.priority, -one.created, one.job, one.role, -one.replica))
+    rooms = _useful(claim, lower, rooms)
     if fits(claim, rooms) or not fits(claim, freed(rooms, lower)):
         return ()
-    chosen = lower[: _needed(claim, lower, rooms)]
-    for one in reversed(chosen[:-1]):
-        rest = [other for other in chosen if other != one]
-        if fits(claim, freed(rooms, rest)):
-            chosen = rest
-    return tuple(chosen)
+    count = _needed(claim, lower, rooms)
+    return _without_useless(claim, lower[:count], rooms) if count <= MAX_CLAIMS else ()
+
+
+def _useful(claim: Claim, spare: Sequence[SparePod], rooms: Sequence[Room]) -> list[Room]:
+    """Return the nodes that have room for a pod of the gang, or a spare pod. No other node can help."""
+    there = {one.node for one in spare}
+    return [
+        room
+        for room in rooms
+        if room.node in there
+        or any(one.name in room.classes and copies_that_fit(room.free, one.requests) for one in claim.classes)
+    ]
+
+
+def _without_useless(claim: Claim, chosen: Sequence[SparePod], rooms: Sequence[Room]) -> tuple[SparePod, ...]:
+    """Return the pods without those that need not leave. It tries large blocks first, the last pods of a
+    block before the first, and at most MAX_TRIALS blocks.
+    """
+    left, trials, size = list(chosen), 0, max(1, len(chosen) // 2)
+    while True:
+        for start in range(len(left) - size, -1, -size):
+            if trials == MAX_TRIALS:
+                return tuple(left)
+            trials += 1
+            rest = left[:start] + left[start + size :]
+            if fits(claim, freed(rooms, rest)):
+                left = rest
+        if size == 1:
+            return tuple(left)
+        size //= 2
 
 
 def freed(rooms: Sequence[Room], leaving: Sequence[SparePod]) -> list[Room]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod
+from convoy_controllers.children import Apply, Check, Child, Create, Delete, EndPod, EvictPod
 from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import AlreadyExists, Api, Conflict, Refused, Stored
@@ -113,6 +113,10 @@ class PlanExecutor:
                 yield from self.evict(child)
             case Apply():
                 yield from self.apply(child)
+            case Check():
+                yield from self._request()
+                if why := self.api.refuse(child.name):
+                    raise Refused(why)
             case _:
                 raise TypeError(f"plans of jobs have no such child: {child}")
 

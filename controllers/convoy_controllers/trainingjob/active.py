@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from convoy_controllers.children import Create, delete_pod
+from convoy_controllers.children import Check, Create, delete_pod
 from convoy_controllers.commands import Command
+from convoy_controllers.placement.gang_state import live
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import NETWORK_POLICIES, PODS
 from convoy_controllers.trainingjob import (
@@ -28,7 +29,7 @@ from convoy_controllers.trainingjob import (
     templates,
     tracing,
 )
-from convoy_controllers.trainingjob.creation import wanted_changes
+from convoy_controllers.trainingjob.creation import Slots, wanted_changes
 from convoy_controllers.trainingjob.independent.plan import extend
 from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.trainingjob.observed import Observed
@@ -39,7 +40,6 @@ from convoy_controllers.views import PodView
 from convoy_controllers.workers import waiting
 from convoy_controllers.workers.blame import root_cause_wait
 from convoy_controllers.workers.network import policies
-from convoy_controllers.workers.pod_ends import ended
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot, present, slots, world_size
 from convoy_crds.reasons.catalogue import Reasons
@@ -144,7 +144,7 @@ def _form(
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
     pause = _back_off_seconds(status, now)
     if wrong is None:
-        wanted, group = wanted_changes(observed, draft, layout, own, lost, pause=pause, now=now)
+        wanted, group = wanted_changes(observed, draft, Slots(layout, own, lost, pause), now)
     else:
         wanted, group = PodChanges(), gang.group(observed, status)
     waits += wanted.waits
@@ -152,9 +152,9 @@ def _form(
     # Under Strict fencing, no incarnation forms while a worker of an earlier incarnation may still run.
     held = status.formed or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
-    if status.formed or chosen or pause or wanted.fencing or (wanted.held and not _holds_nodes(own)):
+    if status.formed or chosen or pause or wanted.fencing or (wanted.held and not live(own.values())):
         # Time during which Convoy itself blocks the start does not count against scheduleSeconds. The count
-        # therefore starts again at 0 after that time. Pods that wait for a held one still block their nodes.
+        # therefore starts again at 0 after that time. Pods that wait for a held one may never start.
         status.internal.pending.since = None
     elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
@@ -195,6 +195,7 @@ def _form(
             *wanted.delete,
             *gang.apply(observed, group),
             *policies(observed.network, KIND, observed.job.metadata),
+            *(Check(PODS, body) for body in wanted.check),
             *_creations(observed, wanted),
         ),
         prune=(NETWORK_POLICIES, *gang.written(observed)),
@@ -203,11 +204,6 @@ def _form(
         inspect=inspected,
         requeue_after=_earliest(waits),
     )
-
-
-def _holds_nodes(own: Mapping[str, PodView]) -> bool:
-    """Return True if a pod of the job blocks a node."""
-    return any(pod.node and not pod.deleting and not ended(pod) for pod in own.values())
 
 
 def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:

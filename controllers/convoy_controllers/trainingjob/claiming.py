@@ -7,12 +7,13 @@ pods read the claims and obey. A claim ends when its job starts, gives its pods 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from convoy_controllers.cached import CachedObject
-from convoy_controllers.placement.packing import PodClass
+from convoy_controllers.placement.packing import PodClass, Room
 from convoy_controllers.placement.requests import pod_requests
 from convoy_controllers.placement.rooms import candidates, cluster_topology
 from convoy_controllers.placement.yielding import Claim, SparePod, fits, pods_to_leave
@@ -22,16 +23,23 @@ from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
 from convoy_controllers.workers.violation import Violation
-from convoy_crds.placement import MAX_CLAIMS, ClaimedPod, Pack, PlacementStatus
+from convoy_crds.layout import slots
+from convoy_crds.placement import ClaimedPod, Pack, PlacementStatus
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import LABEL_ROLE
 from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import Phase
 
 CLAIM_SECONDS = 300.0
-"""Seconds for which a job waits for the pods that it claims. After this time its own pods are created, so
-that the scheduler may preempt others.
+"""Seconds for which a claim holds. After this time the pods of its job are created, so that the scheduler may
+preempt others.
 """
+CHECK_SECONDS = 30.0
+"""Seconds after the check of its pods within which a job may claim pods."""
+RECLAIM_SECONDS = 3600.0
+"""Seconds after which a job whose claim brought no room may claim pods again."""
+_LATE_SECONDS = 60.0
+"""Seconds for which other jobs still obey a claim whose time is over. By then its job has dropped it."""
 _CLAIMING = (None, Phase.PENDING, Phase.RESTARTING)
 """Phases of a job whose claims hold."""
 
@@ -41,11 +49,21 @@ _RUNNING = (Phase.RUNNING, Phase.STARTING, Phase.RESTARTING)
 
 
 def claims_of(job: CachedObject) -> Sequence[Mapping[str, Any]]:
-    """Return the pods that a job claims, as its status stores them."""
-    if job.status.get("phase") not in _CLAIMING:
+    """Return the pods that a job claims, as its status stores them. A job that is deleted claims none."""
+    if job.status.get("phase") not in _CLAIMING or job.raw["metadata"].get("deletionTimestamp"):
         return ()
     found: Sequence[Mapping[str, Any]] = (job.status.get("placement") or {}).get("claims") or ()
     return found
+
+
+def standing(job: CachedObject, now: datetime) -> Sequence[Mapping[str, Any]]:
+    """Return the pods that a job claims at `now`. An old claim does not count, whatever has kept its job from
+    dropping it.
+    """
+    since = (job.status.get("placement") or {}).get("claimedAt")
+    if not since or (now - datetime.fromisoformat(since)).total_seconds() > CLAIM_SECONDS + _LATE_SECONDS:
+        return ()
+    return claims_of(job)
 
 
 def yielded(reader: Reader, job: TrainingJob, own: int) -> tuple[Yielded, ...]:
@@ -56,18 +74,45 @@ def yielded(reader: Reader, job: TrainingJob, own: int) -> tuple[Yielded, ...]:
     """
     if not _elastic(job):
         return ()
-    spare = {role.name: role.replicas - (role.min_replicas or role.replicas) for role in job.spec.roles}
-    found: list[Yielded] = []
+    spare = {
+        role.name: role.replicas - (role.min_replicas or role.replicas)
+        for role in job.spec.roles
+        if not role.independent
+    }
+    found: dict[tuple[str, int], Yielded] = {}
+
+    def give(role: str, replica: int, claimant: str, priority: int) -> None:
+        if spare.get(role, 0) > 0 and (role, replica) not in found:
+            spare[role] -= 1
+            found[role, replica] = Yielded(role, replica, claimant, priority)
+
+    others: dict[str, int] = {}
     for other in reader.live(KIND):
         priority = int((other.status.get("placement") or {}).get("priority") or 0)
-        for claim in claims_of(other) if priority > own else ():
-            if (claim["namespace"], claim["job"]) != (job.metadata.namespace, job.metadata.name):
-                continue
-            if spare.get(claim["role"], 0) > 0:
-                spare[claim["role"]] -= 1
-                name = f"{other.namespace}/{other.name}"
-                found.append(Yielded(claim["role"], int(claim["replica"]), name, priority))
-    return tuple(found)
+        claims = standing(other, reader.now()) if priority > own else ()
+        if claims:
+            others[f"{other.namespace}/{other.name}"] = priority
+        for claim in claims:
+            if (claim["namespace"], claim["job"]) == (job.metadata.namespace, job.metadata.name):
+                give(claim["role"], int(claim["replica"]), f"{other.namespace}/{other.name}", priority)
+    if others:
+        # Pods without a node would take the room that the other jobs give up.
+        name, priority = max(others.items(), key=lambda one: (one[1], one[0]))
+        for role, replica in _unplaced(reader, job):
+            give(role, replica, name, priority)
+    return tuple(found.values())
+
+
+def _unplaced(reader: Reader, job: TrainingJob) -> list[tuple[str, int]]:
+    """Return role and number of the replicas that have no pod with a node, the highest numbers first."""
+    metadata = job.metadata
+    placed = {
+        pod.name
+        for pod in reader.pods(metadata.namespace or "", metadata.name)
+        if pod.owner_uid == metadata.uid and pod.node and not ended(pod)
+    }
+    layout = [slot for slot in slots(job) if slot.pod not in placed]
+    return [(slot.role, slot.replica) for slot in sorted(layout, key=lambda slot: -slot.replica)]
 
 
 def spare_pods(reader: Reader, job: TrainingJob, priority: int) -> tuple[SparePod, ...]:
@@ -79,7 +124,7 @@ def spare_pods(reader: Reader, job: TrainingJob, priority: int) -> tuple[SparePo
         (claim["namespace"], claim["job"], claim["role"], int(claim["replica"]))
         for other in reader.live(KIND)
         if f"{other.namespace}/{other.name}" != own
-        for claim in claims_of(other)
+        for claim in standing(other, reader.now())
     }
     found: list[SparePod] = []
     for stored in reader.live(KIND):
@@ -96,35 +141,60 @@ def spare_pods(reader: Reader, job: TrainingJob, priority: int) -> tuple[SparePo
     return tuple(found)
 
 
-def hold(observed: Observed, draft: Draft, create: Sequence[Mapping[str, Any]]) -> Violation | None:
-    """Claim pods of other jobs if the pods in `create` find no room. Return the reason why they are not
-    created yet; None if they may be.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The reason why a job's pods are not created yet."""
+
+    why: Violation
+    check: bool = False
+    """True if the API server must first check a pod, as it would for a create. Nobody gives up a pod for pods
+    that a quota or a policy refuses.
     """
-    status = draft.status
-    placed = status.placement or PlacementStatus()
-    if status.formed:
+
+
+def hold(
+    observed: Observed, draft: Draft, create: Sequence[Mapping[str, Any]], avoid: Collection[str]
+) -> Held | None:
+    """Claim pods of other jobs if the pods in `create` find no room. `avoid`: nodes on which no pod should be
+    created. Return the reason why they are not created yet; None if they may be.
+    """
+    if draft.status.formed or observed.create_errors:
         release(draft)
         return None
-    if not create or (placed.claimed_at is None and not observed.spare):
+    placed = draft.status.placement or PlacementStatus()
+    age = _age(placed, draft.now)
+    if age is not None and age >= RECLAIM_SECONDS:
+        release(draft)
+        age = None
+    if age is not None and age >= CLAIM_SECONDS:
+        placed.claims = []
+    if not create or (age is None and not observed.spare):
         return None
     if observed.rooms is None:
-        return Violation(Reasons.READING_ROOM, Reasons.READING_ROOM.format(count=len(create)))
-    claim, rooms = _claim(observed, create)
-    if fits(claim, rooms):
+        return Held(Violation(Reasons.READING_ROOM, Reasons.READING_ROOM.format(count=len(create))))
+    claim, rooms = _claim(observed, create, frozenset(avoid))
+    if not any(one.count for one in claim.classes) or fits(claim, rooms):
         return None
-    if placed.claimed_at is None:
-        leaving = pods_to_leave(claim, observed.spare, rooms)
-        if not leaving or len(leaving) > MAX_CLAIMS:
-            return None
-        placed.claims = [_claimed(one) for one in leaving]
-        placed.claimed_at, placed.priority = draft.now, observed.priority
-        status.placement = placed
-    elif draft.now >= placed.claimed_at + timedelta(seconds=CLAIM_SECONDS):
-        return None
-    counts = Counter(f"{one.namespace}/{one.job}" for one in placed.claims)
+    leaving = list(placed.claims)
+    if not leaving and (age is None or age < CHECK_SECONDS):
+        leaving = [_claimed(one) for one in pods_to_leave(claim, observed.spare, rooms)]
+        if leaving:
+            draft.status.placement = placed
+            placed.claimed_at, placed.priority = draft.now, observed.priority
+            placed.claims = leaving if age is not None else []
+    return Held(_making_room(leaving), check=not placed.claims) if leaving else None
+
+
+def _age(placed: PlacementStatus, now: datetime) -> float | None:
+    """Return the seconds since the job asked for pods of others; None if it has not."""
+    return (now - placed.claimed_at).total_seconds() if placed.claimed_at is not None else None
+
+
+def _making_room(claims: Sequence[ClaimedPod]) -> Violation:
+    counts = Counter(f"{one.namespace}/{one.job}" for one in claims)
     jobs = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
     reason = Reasons.MAKING_ROOM
-    return Violation(reason, reason.format(count=len(placed.claims), jobs=jobs))
+    return Violation(reason, reason.format(count=len(claims), jobs=jobs))
 
 
 def release(draft: Draft) -> None:
@@ -134,16 +204,30 @@ def release(draft: Draft) -> None:
         placed.claims, placed.claimed_at, placed.priority = [], None, None
 
 
-def _claim(observed: Observed, create: Sequence[Mapping[str, Any]]) -> tuple[Claim, list[Any]]:
+def _claim(
+    observed: Observed, create: Sequence[Mapping[str, Any]], avoid: frozenset[str]
+) -> tuple[Claim, list[Room]]:
+    """Return the pods without which the gang cannot run, and the nodes for them."""
     placement = observed.job.spec.placement
     found = cluster_topology(placement.topology_keys, observed.rooms or {})
     specs = {str(body["metadata"]["labels"][LABEL_ROLE]): body["spec"] for body in create}
     counts = Counter(str(body["metadata"]["labels"][LABEL_ROLE]) for body in create)
+    there = Counter(
+        pod.labels.get(LABEL_ROLE, "")
+        for pod in observed.pods
+        if pod.owner_uid == observed.job.metadata.uid and not pod.deleting and not ended(pod)
+    )
     least = {role.name: role.min_replicas or role.replicas for role in observed.job.spec.roles}
-    wanted = {name: min(count, least.get(name, count)) for name, count in counts.items()}
-    classes = [PodClass(name, pod_requests(spec), wanted[name], wanted[name]) for name, spec in specs.items()]
+    wanted = {
+        name: min(count, max(0, least.get(name, count) - there[name])) for name, count in counts.items()
+    }
+    classes = [
+        PodClass(name, pod_requests(spec), wanted[name], wanted[name])
+        for name, spec in specs.items()
+        if wanted[name]
+    ]
     required = placement.pack is Pack.REQUIRED
-    rooms = candidates(observed.rooms or {}, found, specs, frozenset(), empty=False)
+    rooms = candidates(observed.rooms or {}, found, specs, avoid, empty=False)
     return Claim(classes, observed.priority, len(placement.topology_keys), required), rooms
 
 

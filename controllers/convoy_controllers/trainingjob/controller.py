@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from convoy_controllers.cached import CachedObject, Node, Pod
-from convoy_controllers.children import Apply, Create, Delete, EndPod, PatchStatus
+from convoy_controllers.children import Apply, Check, Create, Delete, EndPod, PatchStatus
 from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field, by_owner
 from convoy_controllers.placement.gang_choice import GANG_RESOURCES
 from convoy_controllers.placement.kueue.names import LABEL_QUEUE
@@ -140,7 +140,7 @@ CONTROLLER = Controller(
     observe=observe,
     plan=plan,
     makes=(
-        Makes(PODS, (Create, Delete, EndPod)),
+        Makes(PODS, (Check, Create, Delete, EndPod)),
         Makes(NETWORK_POLICIES, (Apply,)),
         *(Makes(resource, (Apply,)) for resource in GANG_RESOURCES),
         Makes(KUEUE_WORKLOADS, (Apply, Delete, PatchStatus)),

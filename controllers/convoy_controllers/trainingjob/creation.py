@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,19 +18,24 @@ from convoy_controllers.views import PodView
 from convoy_crds.layout import Slot
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The job's slots, and the state of its pods."""
+
+    layout: tuple[Slot, ...]
+    own: Mapping[str, PodView]
+    """The job's own pods, by name."""
+    lost: Mapping[str, str]
+    """The reason why each lost node is lost, by name of the node."""
+    pause: float = 0.0
+    """Seconds of restart back-off that are left."""
+
+
 def wanted_changes(
-    observed: Observed,
-    draft: Draft,
-    layout: tuple[Slot, ...],
-    own: Mapping[str, PodView],
-    lost: Mapping[str, str],
-    *,
-    pause: float,
-    now: datetime,
+    observed: Observed, draft: Draft, slots: Slots, now: datetime
 ) -> tuple[PodChanges, GangGroup | None]:
-    """Return the pods to create and to delete, and the job's gang. `pause`: seconds of restart back-off that
-    are left.
-    """
+    """Return the pods to create and to delete, and the job's gang."""
+    layout, own, lost, pause = slots.layout, slots.own, slots.lost, slots.pause
     status = draft.status
     unplaced = gang.select(observed, status, own.values())
     group = gang.group(observed, status)
@@ -48,7 +54,7 @@ def wanted_changes(
         found.check = list(lacking[:1]) if held.check else []
         found.waits.append(AFTER_GROUP_SECONDS if held.check else RECHECK_SECONDS)
     else:
-        placed = _placed(observed, draft, lacking, own, lost, found)
+        placed = _placed(observed, draft, lacking, slots, found)
     if placed.held is not None:
         found.held = placed.held
         found.waits.append(RECHECK_SECONDS)
@@ -61,12 +67,7 @@ def wanted_changes(
 
 
 def _placed(
-    observed: Observed,
-    draft: Draft,
-    lacking: Sequence[dict[str, Any]],
-    own: Mapping[str, PodView],
-    lost: Mapping[str, str],
-    found: PodChanges,
+    observed: Observed, draft: Draft, lacking: Sequence[dict[str, Any]], slots: Slots, found: PodChanges
 ) -> Placed:
     """Return the missing pods with their places, near the pods that stay."""
     if gang.follows_scheduler(observed, draft.status) or queueing.chooses_places(observed):
@@ -77,8 +78,8 @@ def _placed(
         observed.job.spec.placement,
         observed.rooms,
         lacking,
-        [one for one in live(own.values()) if one.name not in leaving],
-        avoid=avoided(observed, draft.status, lost),
+        [one for one in live(slots.own.values()) if one.name not in leaving],
+        avoid=avoided(observed, draft.status, slots.lost),
         spare={role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles},
         restricted=not draft.status.internal.pending.cause,
     )

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import ZONE_KEY
 
 
 def digest(job: TrainingJob) -> str:
@@ -17,6 +18,10 @@ def digest(job: TrainingJob) -> str:
     """
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
+    peer = ((fixed["checkpoint"] or {}).get("tiers") or {}).get("peer") or {}
+    if peer.get("topologyKey") == ZONE_KEY:
+        # A job that names the default is like a job that leaves it out.
+        del peer["topologyKey"]
     if placement := _fixed_placement(job):
         fixed["placement"] = placement
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]

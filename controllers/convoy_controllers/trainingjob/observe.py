@@ -36,7 +36,8 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
     uid = job.metadata.uid or ""
     lacks, priority = _lacks_pods(job, own), _priority(reader, job, own)
-    spare = claiming.spare_pods(reader, job, priority) if lacks and not job.status.formed else ()
+    may_claim = lacks and not job.status.formed and _may_preempt(reader, job)
+    spare = claiming.spare_pods(reader, job, priority) if may_claim else ()
     claimed = job.status.placement is not None and bool(job.status.placement.claims)
     return Observed(
         job=job,
@@ -86,6 +87,19 @@ def _priority(reader: Reader, job: TrainingJob, own: tuple[PodView, ...]) -> int
         if one.name in named or (not named and one.raw.get("globalDefault")):
             return int(one.raw.get("value") or 0)
     return 0
+
+
+def _may_preempt(reader: Reader, job: TrainingJob) -> bool:
+    """Return True if the job's pods may preempt others: neither template nor PriorityClass says `Never`."""
+    specs = [role.template.spec.to_dict() for role in job.spec.roles if role.template]
+    policies = {spec.get("preemptionPolicy") for spec in specs}
+    named = {spec.get("priorityClassName") for spec in specs} - {None, ""}
+    policies |= {
+        one.raw.get("preemptionPolicy")
+        for one in reader.objects(PRIORITY_CLASSES)
+        if one.name in named or (not named and one.raw.get("globalDefault"))
+    }
+    return "Never" not in policies
 
 
 def _class_name(job: TrainingJob) -> str:

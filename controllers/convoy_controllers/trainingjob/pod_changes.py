@@ -43,6 +43,8 @@ class PodChanges:
     """The reason why a pod on a lost node is not replaced yet; None if the replacement of no pod has to
     wait.
     """
+    check: list[dict[str, Any]] = field(default_factory=list)
+    """Pods that the API server checks without creating them."""
     held: Violation | None = None
     """The reason why missing pods are not created yet; None if nothing holds them back."""
     waits: list[float] = field(default_factory=list)

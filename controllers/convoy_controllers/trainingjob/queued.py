@@ -7,7 +7,7 @@ from datetime import datetime
 from convoy_controllers.children import PatchStatus
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import KUEUE_WORKLOADS
-from convoy_controllers.trainingjob import digests, formation, gang, queueing, workloads
+from convoy_controllers.trainingjob import claiming, digests, formation, gang, queueing, workloads
 from convoy_controllers.trainingjob.independent.drain import clear
 from convoy_controllers.trainingjob.independent.scope import split
 from convoy_controllers.trainingjob.observed import Observed
@@ -31,6 +31,7 @@ def plan(observed: Observed, held: Violation, now: datetime) -> Plan:
     draft.drop(ConditionType.SUSPENDED)
     draft.drop(ConditionType.RESTARTING)
     draft.drop(ConditionType.GANG_SCHEDULED)
+    claiming.release(draft)
     draft.condition(ConditionType.VALID, True, Reasons.ACCEPTED, Reasons.ACCEPTED.message)
     draft.phase(Phase.PENDING, held.reason, held.message)
     draft.condition(ConditionType.SCHEDULED, False, held.reason, held.message)

@@ -58,7 +58,7 @@ SAME: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "membership": ({"roles": [role(membership="Member")]}, {"roles": [role()]}),
     "budget": (outside(budget={"maxRestarts": 10, "windowSeconds": 3600}), outside(budget={})),
     "no budget": (outside(budget={"maxRestarts": 10}), outside()),
-    "copies": (copied(copies=1), copied()),
+    "copies": (copied(copies=1, topologyKey=ZONE), copied()),
     "step to resume from": (resumed(step=0), resumed()),
     "several": (
         {"roles": [role(NAMED, processesPerReplica=1)], **copied(copies=1)},
@@ -94,8 +94,8 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "membership": (outside(), {"roles": [role(), role(name="rollout")]}),
     "budget": (outside(budget={"maxRestarts": 9}), outside()),
     "preemptions": (outside(budget={"maxPreemptions": 9}), outside(budget={})),
-    "copies": (copied(copies=2), copied()),
-    "topology of copies": (copied(topologyKey=ZONE), copied()),
+    "copies": (copied(copies=2), copied(topologyKey=ZONE)),
+    "topology of copies": (copied(topologyKey="rack"), copied()),
     "step to resume from": (resumed(step=4), resumed()),
 }
 

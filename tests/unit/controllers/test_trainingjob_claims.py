@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from convoy_controllers.cached import CachedObject, Node
 from convoy_controllers.placement.rooms import NodeRoom, Rooms
 from convoy_controllers.placement.yielding import SparePod
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.claiming import CLAIM_SECONDS, claims_of
+from convoy_controllers.trainingjob.claiming import CLAIM_SECONDS, claims_of, standing
 from convoy_controllers.trainingjob.observed import Observed, Yielded
 from convoy_crds.trainingjob_status import Phase
 
@@ -36,15 +37,17 @@ def elastic(**spec: Any) -> Neighbours:
     return Neighbours(make_job(roles=roles, checkpoint=SAVES, **spec), make_engine())
 
 
-def room(free: int) -> dict[str, NodeRoom]:
-    node = Node("n1", "uid", 1, agent_ready=True, ready=True, labels={"convoy.dev/agent-ready": "true"})
+def room(free: int, **labels: str) -> dict[str, NodeRoom]:
+    labels = {"convoy.dev/agent-ready": "true", **labels}
+    size = {"cpu": 8000, "pods": 110_000}
+    node = Node("n1", "uid", 1, agent_ready=True, ready=True, labels=labels, allocatable=size)
     return {"n1": NodeRoom(node, {"cpu": free * 1000, "pods": 110_000})}
 
 
-def claimant() -> Neighbours:
+def claimant(**spec: Any) -> Neighbours:
     limits = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
     roles = [{"name": "worker", "replicas": 2, "template": {"spec": limits}}]
-    cluster = Neighbours(make_job(roles=roles), make_engine())
+    cluster = Neighbours(make_job(roles=roles, **spec), make_engine())
     cluster.spare = (SparePod("default/low", "worker", 2, "n1", CPU),)
     cluster.rooms = room(1)
     return cluster
@@ -124,3 +127,61 @@ def test_claims_of_running_and_ended_jobs_do_not_count(phase: str | None, count:
     status = {"phase": phase, "placement": {"claims": [{"job": "a"}]}}
     raw = {"metadata": {}, "status": {name: one for name, one in status.items() if one is not None}}
     assert len(claims_of(CachedObject("default", "j", "u", 1, raw))) == count
+
+
+def test_a_job_that_is_being_deleted_claims_nothing() -> None:
+    status = {"phase": "Pending", "placement": {"claims": [{"job": "a"}]}}
+    raw = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": status}
+    assert claims_of(CachedObject("default", "j", "u", 1, raw)) == ()
+
+
+def test_an_old_claim_does_not_count() -> None:
+    placed = {"claims": [{"job": "a"}], "claimedAt": "2026-01-01T00:00:00Z"}
+    job = CachedObject("default", "j", "u", 1, {"metadata": {}, "status": {"placement": placed}})
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    assert len(standing(job, start + timedelta(seconds=CLAIM_SECONDS))) == 1
+    assert standing(job, start + timedelta(seconds=CLAIM_SECONDS + 61)) == ()
+
+
+def test_a_claim_is_dropped_in_time_although_the_job_still_waits_for_a_rack() -> None:
+    cluster = claimant(placement={"topologyKeys": ["rack"], "pack": "Required"})
+    cluster.rooms = room(1, rack="r1")
+    cluster.settle().wait(CLAIM_SECONDS + 1).settle()
+    placed = cluster.job.status.placement
+    assert placed is not None and placed.claims == []
+    assert (cluster.job.status.reason, cluster.pods) == ("NoRoomTogether", {})
+    cluster.wait(3600).settle()
+    assert cluster.job.status.placement is not None and cluster.job.status.placement.claims
+
+
+def test_nobody_gives_up_a_pod_for_pods_that_the_api_server_refuses() -> None:
+    cluster = claimant()
+    made = cluster.step()
+    assert [type(one).__name__ for one in made.children if one.resource.kind == "Pod"] == ["Check"]
+    placed = cluster.job.status.placement
+    assert placed is not None and placed.claims == []
+    cluster.create_errors = {"job-worker-0": "exceeded quota"}
+    cluster.settle()
+    placed = cluster.job.status.placement
+    assert placed is None or placed.claims == []
+    assert cluster.job.status.reason == "PodRejected"
+
+
+def test_an_elastic_job_with_its_least_pods_claims_none() -> None:
+    cluster = elastic().settle().train(5).settle().wait(10)
+    cluster.spare, cluster.rooms = (SparePod("default/low", "worker", 2, "n1", CPU),), room(0)
+    cluster.schedulable = False
+    cluster.lose("job-worker-2").settle()
+    placed = cluster.job.status.placement
+    assert placed is None or placed.claims == []
+
+
+def test_a_held_job_gives_back_pods_that_wait_for_a_node() -> None:
+    cluster = claimant(placement={"topologyKeys": ["rack"], "pack": "Required"})
+    cluster.spare, cluster.rooms, cluster.schedulable = (), room(2, rack="r1"), False
+    cluster.settle()
+    assert len(cluster.pods) == 2
+    cluster.rooms = room(0, rack="r1")
+    cluster.lose("job-worker-1").settle()
+    cluster.wait(601).settle()
+    assert cluster.pods == {}
