@@ -9,7 +9,8 @@ from convoy_crds.meta import Condition
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
-from convoy_crds.trainingjob_status import Phase, Progress, Proof, Straggler
+from convoy_crds.trainingjob_status import Phase, Progress
+from convoy_crds.trainingjob_straggler import Proof, Straggler
 
 WARNING_REASONS = frozenset(reason.name for reason in all_reasons() if reason.warning)
 """Names of the reasons that are warnings for the user."""

@@ -179,7 +179,7 @@ class Operator:
         self.reflectors = Reflectors(
             gateway, cache, metrics, settings.resync_seconds, controllers, self.discovery
         )
-        self.discovery.on_change = self._wake_jobs
+        self.discovery.on_change = partial(self._wake, trainingjob.KIND, servingjob.KIND)
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
@@ -289,19 +289,15 @@ class Operator:
             for item in self.cache.store(controller.resource):
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
-    def _wake(self, kind: Kind[Any]) -> None:
-        """Enqueue the unfinished objects of a kind. The hub calls this when an agent's report changes
-        something that the next plans of these objects use.
+    def _wake(self, *kinds: Kind[Any]) -> None:
+        """Enqueue the unfinished objects of these kinds, because something has changed that their next plans
+        use: an agent's report, or the APIs that the cluster serves.
         """
-        for item in self.reader.live(kind):
-            if item.status.get("completionTime"):
-                continue
-            self.queue.add(Key(kind.name, item.namespace, item.name), self.settings.debounce_seconds)
-
-    def _wake_jobs(self) -> None:
-        """Enqueue all jobs, because a gang scheduler or queue was installed or removed."""
-        for kind in (trainingjob.KIND, servingjob.KIND):
-            self._wake(kind)
+        for kind in kinds:
+            for item in self.reader.live(kind):
+                if not item.status.get("completionTime"):
+                    key = Key(kind.name, item.namespace, item.name)
+                    self.queue.add(key, self.settings.debounce_seconds)
 
     async def _authority(self) -> Authority:
         """Return the CA. If the API server does not respond, or the Secret of the CA does not exist yet,

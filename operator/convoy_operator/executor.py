@@ -132,8 +132,7 @@ class Executor:
 
     async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
         """Delete the owner's objects of these resources, except those that an Apply in `children` names, and
-        those that are being deleted: a finalizer may hold them for long.
-        """
+        those that are being deleted."""
         wanted = {(child.resource, child.name) for child in children if isinstance(child, Apply)}
         left = [
             Delete(resource, one.name, one.uid)

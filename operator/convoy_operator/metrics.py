@@ -141,15 +141,9 @@ class Metrics:
             "Time that requests waited for the client's rate limits.",
             registry=registry,
         )
-        self.relists = _all(
-            Counter(
-                "convoy_watch_relists",
-                "LISTs made to start or repair a watch.",
-                ["resource"],
-                registry=registry,
-            ),
-            listed,
-        )
+        text = "LISTs made to start or repair a watch."
+        relists = Counter("convoy_watch_relists", text, ["resource"], registry=registry)
+        self.relists = _all(relists, listed)
         self.watch_errors = _all(
             Counter(
                 "convoy_watch_errors",

@@ -29,7 +29,7 @@ from convoy_controllers.guard.robust import zeroed
 from convoy_controllers.guard.signals import against_all, busy, middle, stepping
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 _MOST_OF_A_NODE = 0.6
 _STORAGE_SHARE = 0.8

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convoy_controllers.guard.channels import Channel, FindingPlace
 from convoy_controllers.guard.loss import Shares
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 
 class Cause(StrEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from convoy_controllers.guard.channels import FindingPlace
 from convoy_controllers.guard.findings import Cause, Finding
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
 NOTICED = frozenset((Cause.INPUT, Cause.HOST))

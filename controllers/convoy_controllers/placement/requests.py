@@ -44,6 +44,16 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     return {**{name: amount for name, amount in found.items() if amount}, PODS: 1000}
 
 
+def known_requests(spec: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return the requests of a pod with this spec; None if they are malformed. The API server then refuses
+    the pod with a message that names the field.
+    """
+    try:
+        return pod_requests(spec)
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
 def amounts(resources: Mapping[str, Any] | None) -> dict[str, int]:
     """Return quantities by name, such as a node's allocatable resources, in thousandths. Raises ValueError
     if one is no quantity.

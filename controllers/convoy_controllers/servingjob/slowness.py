@@ -17,7 +17,7 @@ from convoy_controllers.guard.findings import Cause, Finding
 from convoy_controllers.guard.state import State, initial_state
 from convoy_controllers.guard.telemetry import Layout, Window, tabulate
 from convoy_controllers.servingjob.traffic import SlowReplica
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 WINDOW_SECONDS = 10.0
 """Minimum seconds of one window."""

@@ -288,9 +288,9 @@ def _enforce_schedule_deadline(
     """Return a plan that deletes all pods if some of them are not up after `limit` seconds; None before
     that. Nodes that an incomplete job holds would only block other jobs.
 
-    The next attempt starts after a pause. Its length depends on the job's uid, so that it differs from job
-    to job. With equal pauses, two jobs that compete for the same nodes would block each other again at
-    every attempt.
+    The next attempt starts after a pause of random length, which differs from job to job and from attempt to
+    attempt. With equal pauses, two jobs that compete for the same nodes would block each other again at every
+    attempt.
     """
     status = draft.status
     status.internal.pending.since = status.internal.pending.since or draft.now
@@ -298,7 +298,8 @@ def _enforce_schedule_deadline(
     if left > 0:
         waits.append(left)
         return None
-    share = int(hashlib.sha256(draft.observed.job.metadata.uid.encode()).hexdigest()[:4], 16) / 0xFFFF
+    attempt = f"{draft.observed.job.metadata.uid} {status.internal.pending.since.isoformat()}"
+    share = int(hashlib.sha256(attempt.encode()).hexdigest()[:4], 16) / 0xFFFF
     pause = 1 + round(share * min(limit, 120))
     status.internal.pending.since = draft.now + timedelta(seconds=pause)
     waits.append(pause)

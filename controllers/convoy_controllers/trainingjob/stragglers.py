@@ -9,7 +9,7 @@ from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob_status import Proof, Straggler
+from convoy_crds.trainingjob_straggler import Proof, Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05

@@ -22,7 +22,7 @@ from convoy_crds.layout import present, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob_status import Straggler
+from convoy_crds.trainingjob_straggler import Straggler
 from convoy_crds.trainingjob_trace import (
     MAX_RANKS,
     RequestedTrace,

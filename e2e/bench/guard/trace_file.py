@@ -14,7 +14,7 @@ from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Finding
 from convoy_controllers.guard.state import initial_state
 from convoy_controllers.testing.traces import Trace, read
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.meta import Condition
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 SLOW = SlowView("Compute", "rank", (3,), ("node-1",), since=40, slowdown=0.42)
 

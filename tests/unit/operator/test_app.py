@@ -21,6 +21,7 @@ from convoy_crds.terms import MANAGED_BY
 from convoy_operator import app, views
 from convoy_operator.app import Operator
 from convoy_operator.connection import configure_client
+from convoy_operator.discovery import Discovery
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.reflectors import Reflectors
 from convoy_operator.settings import CA_MAKERS, Settings
@@ -247,6 +248,7 @@ class Takeover:
             pass
 
         monkeypatch.setattr(Reflectors, "list_all", listed)
+        monkeypatch.setattr(Discovery, "refresh", listed)
         monkeypatch.setattr(app, "run_until_first_exit", self.lead)
         self.operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
         self.seen: dict[str, float | None] = {}

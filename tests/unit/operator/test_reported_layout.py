@@ -14,7 +14,7 @@ from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Table
 from convoy_controllers.views import GuardView, SlowView
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 from convoy_workloads.runtime.telemetry.position import Position
 from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 

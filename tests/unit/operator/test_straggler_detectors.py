@@ -9,7 +9,7 @@ from tests.unit.operator.telemetry_hub import KEY, RANKS, Hub
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.guard.canary import SETTLE, TABLES
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 from convoy_operator import views
 from convoy_operator.hub import job_detector
 

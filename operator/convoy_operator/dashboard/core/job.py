@@ -22,7 +22,8 @@ from convoy_crds.summaries import (
 )
 from convoy_crds.terms import LABEL_ARM, LABEL_BLOCK, LABEL_EXPERIMENT, LABEL_MEMBERSHIP, ConditionType
 from convoy_crds.trainingjob import EngineRef, TrainingJob
-from convoy_crds.trainingjob_status import TERMINAL, Progress, Proof
+from convoy_crds.trainingjob_status import TERMINAL, Progress
+from convoy_crds.trainingjob_straggler import Proof
 from convoy_operator.dashboard.core import conditions
 from convoy_operator.dashboard.core.formatting import (
     ago,

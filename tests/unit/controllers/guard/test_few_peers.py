@@ -19,7 +19,7 @@ from convoy_controllers.guard.suspicions import blamed, noticeable
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Layout, Table
 from convoy_controllers.testing.traces import Trace, read
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 FOLDER = Path(__file__).parents[3] / "data" / "straggler"
 ONSET, WITHIN = 25, 10

@@ -8,7 +8,7 @@ import pytest
 
 from convoy_controllers.guard.findings import Cause, Finding
 from convoy_controllers.guard.suspicions import GAP_SECONDS, blamed, noticeable, update_suspicions
-from convoy_crds.trainingjob_status import Proof
+from convoy_crds.trainingjob_straggler import Proof
 
 
 def finding(
