@@ -19,7 +19,7 @@ UNLIMITED = 10**15
 
 
 class NodeRoom:
-    """What pods may still request on each node, in one run of the scheduler."""
+    """The free resources of each node, in one run of the scheduler."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -38,13 +38,13 @@ class NodeRoom:
         fit = [name for name, free in self._free.items() if _fits(free, pod) and self._admits(spec, name)]
         return min(fit, key=lambda name: (-self._score(spec, name), self._pods[name], name), default=None)
 
-    def take(self, node: str, pod: PodView) -> None:
+    def add(self, node: str, pod: PodView) -> None:
         """Count a pod on a node."""
         self._pods[node] += 1
         subtract(self._free[node], pod.requests)
 
     def give_back(self, node: str, pod: PodView) -> None:
-        """Undo `take`."""
+        """Undo `add`."""
         self._pods[node] -= 1
         subtract(self._free[node], {name: -amount for name, amount in pod.requests.items()})
 

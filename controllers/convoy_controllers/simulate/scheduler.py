@@ -82,7 +82,7 @@ class Scheduler:
         """Return the best node for a pod, and take its room; None if no node fits."""
         node = room.best(pod) if self.open else None
         if node is not None:
-            room.take(node, pod)
+            room.add(node, pod)
         return node
 
     def _bind(self, places: Mapping[str, str | None], pods: Iterable[PodView]) -> None:

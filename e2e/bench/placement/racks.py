@@ -82,7 +82,7 @@ class Racks:
         self.free = dict.fromkeys(names, CPUS)
         self.labels = {name: labels(index) for index, name in enumerate(names)}
 
-    def take(self, node: str, cpus: int) -> None:
+    def add(self, node: str, cpus: int) -> None:
         """Count a pod on a node. A negative number counts its end."""
         self.free[node] -= cpus
 

@@ -99,7 +99,7 @@ class Stream:
         nodes = await self._bound(arrival)
         self._live.append((arrival, nodes))
         for node in nodes.values():
-            self.state.take(node, arrival.cpus)
+            self.state.add(node, arrival.cpus)
         if len(nodes) == arrival.pods:
             ring = self._ring(body, nodes)
             outcome.racks = self.state.racks_used(ring)
@@ -146,7 +146,7 @@ class Stream:
                 break
             await asyncio.sleep(_POLL_SECONDS)
         for node in nodes.values():
-            self.state.take(node, -arrival.cpus)
+            self.state.add(node, -arrival.cpus)
 
 
 def job_body(arrival: Arrival, way: Way) -> Object:
@@ -169,7 +169,7 @@ async def fill(rig: Rig, seed: int) -> Racks:
     await _empty(rig)
     bodies = []
     for number, (index, cpus) in enumerate(racks.tenants(len(names), seed)):
-        state.take(names[index], cpus)
+        state.add(names[index], cpus)
         container = {"name": "work", "image": "work", "resources": {"requests": {"cpu": str(cpus)}}}
         bodies.append(
             {

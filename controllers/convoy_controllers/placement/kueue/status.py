@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from convoy_controllers.placement.kueue.admission import DEACTIVATED, condition
 from convoy_controllers.placement.kueue.names import (
@@ -48,10 +48,14 @@ def cleared(raw: Raw, now: datetime) -> dict[str, Any]:
         for name, value in (raw.get("status") or {}).items()
         if name not in ("admission", "reclaimablePods")
     }
-    found = _with(raw, _conditions(raw), REQUEUED, reason in _AT_ONCE, reason or "Pending", message, now)
-    found = _with(raw, found, QUOTA_RESERVED, False, "Pending", message, now)
-    found = _with(raw, found, ADMITTED, False, "NoReservation", "The workload has no reservation", now)
-    return {**status, "conditions": _with(raw, found, PODS_READY, False, *_NOT_READY, now)}
+    found = _with(
+        raw, _conditions(raw), Wanted(REQUEUED, reason in _AT_ONCE, reason or "Pending", message), now
+    )
+    found = _with(raw, found, Wanted(QUOTA_RESERVED, False, "Pending", message), now)
+    found = _with(
+        raw, found, Wanted(ADMITTED, False, "NoReservation", "The workload has no reservation"), now
+    )
+    return {**status, "conditions": _with(raw, found, Wanted(PODS_READY, False, *_NOT_READY), now)}
 
 
 def with_ready(raw: Raw, ready: bool, now: datetime) -> dict[str, Any]:
@@ -70,7 +74,7 @@ def with_ready(raw: Raw, ready: bool, now: datetime) -> dict[str, Any]:
         words = _NOT_READY
     if known and known.get("status") == str(ready) and reason == words[0]:
         return dict(raw.get("status") or {})
-    fresh = _with(raw, _conditions(raw), PODS_READY, ready, *words, now)
+    fresh = _with(raw, _conditions(raw), Wanted(PODS_READY, ready, *words), now)
     return {**(raw.get("status") or {}), "conditions": fresh}
 
 
@@ -92,7 +96,7 @@ def finished(raw: Raw, succeeded: bool, message: str, now: datetime) -> dict[str
     if condition(raw, FINISHED).get("status") == "True":
         return dict(raw.get("status") or {})
     reason = "Succeeded" if succeeded else "Failed"
-    fresh = _with(raw, _conditions(raw), FINISHED, True, reason, message, now)
+    fresh = _with(raw, _conditions(raw), Wanted(FINISHED, True, reason, message), now)
     return {**(raw.get("status") or {}), "conditions": fresh}
 
 
@@ -100,20 +104,27 @@ def _conditions(raw: Raw) -> list[Raw]:
     return list((raw.get("status") or {}).get("conditions") or ())
 
 
-def _with(
-    raw: Raw, known: Sequence[Raw], kind: str, value: bool, reason: str, message: str, now: datetime
-) -> list[Raw]:
-    """Return the conditions with one of the type `kind`. Its time changes only with its status."""
-    old = next((one for one in known if one.get("type") == kind), None)
-    text = "True" if value else "False"
+class Wanted(NamedTuple):
+    """A condition to set."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str
+
+
+def _with(raw: Raw, known: Sequence[Raw], wanted: Wanted, now: datetime) -> list[Raw]:
+    """Return the conditions with the wanted one. Its time changes only with its status."""
+    old = next((one for one in known if one.get("type") == wanted.type), None)
+    text = "True" if wanted.holds else "False"
     time = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     if old is not None and old.get("status") == text:
         time = str(old["lastTransitionTime"])
     fresh = {
-        "type": kind,
+        "type": wanted.type,
         "status": text,
-        "reason": reason,
-        "message": message[:MAX_MESSAGE],
+        "reason": wanted.reason,
+        "message": wanted.message[:MAX_MESSAGE],
         "observedGeneration": int((raw.get("metadata") or {}).get("generation") or 0),
         "lastTransitionTime": time,
     }

@@ -83,7 +83,7 @@ class TopologyView:
     waiting: str = ""
     """The pods without a node, and what they wait for; empty if there are none."""
     note: str = ""
-    """What the boxes leave out; empty if they are complete."""
+    """A remark about what the boxes leave out; empty if they are complete."""
 
 
 @dataclass(slots=True)
