@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from convoy_controllers.cached import CachedObject
@@ -98,6 +99,10 @@ class JobReader:
         self.network = NetworkSettings()
         self.checkpoint_defaults: CheckpointDefaults = cluster.defaults
         self.served: frozenset[Resource] = cluster.served
+
+    def now(self) -> datetime:
+        """Return the virtual time."""
+        return self._cluster.kernel.time
 
     def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Any:
         """Return an object; None if it does not exist."""
