@@ -77,7 +77,7 @@ async def test_each_replica_gets_a_gang_that_goes_with_it(
         async def waits() -> bool:
             status = (await installation.call("GET", f"{path}/llm"))["status"]
             degraded = [one for one in status["conditions"] if one["type"] == "Degraded"]
-            return degraded[0]["reason"] == "UnknownTopologyKey"
+            return bool(degraded and degraded[0]["reason"] == "UnknownTopologyKey")
 
         await eventually(waits, what="the third replica waits")
         assert await links() == before
