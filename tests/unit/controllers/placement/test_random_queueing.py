@@ -68,7 +68,8 @@ class Scene:
         used = Counter(one.annotations.get(ANNOTATION_WORKLOAD, "") for one in self.pods.values())
         if made.status is not None:
             self.job = TrainingJob.model_validate({**self.job.to_dict(), "status": made.status})
-        for child in made.children:
+        # The operator creates objects last.
+        for child in sorted(made.children, key=lambda one: isinstance(one, Create)):
             if isinstance(child, PatchStatus):
                 raw = self.workloads[child.name]
                 if "admission" in raw["status"] and "admission" not in child.status:
