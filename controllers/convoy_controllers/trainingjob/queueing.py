@@ -69,6 +69,17 @@ def queue_name(job: TrainingJob) -> str:
     return job.metadata.labels.get(LABEL_QUEUE, "")
 
 
+def queue_of(observed: Observed) -> str:
+    """Return the name of the job's LocalQueue; empty without a queue.
+
+    A job that runs without a placement in its status was started by a release of the operator that knew no
+    queues. It joins its queue at its next start without pods.
+    """
+    own = own_pods(observed)
+    queued = any(one.annotations.get(ANNOTATION_WORKLOAD) for one in own)
+    return "" if own and not queued and observed.job.status.placement is None else queue_name(observed.job)
+
+
 def own_pods(observed: Observed) -> list[PodView]:
     """Return the pods that the job owns, those that have ended too."""
     return [one for one in observed.pods if one.owner_uid == observed.job.metadata.uid]
@@ -80,7 +91,7 @@ def find(observed: Observed) -> Queue | None:
     A job that has started keeps the Workload that its pods name, because its shape cannot have changed. All
     others have the Workload of their present shape.
     """
-    name = queue_name(observed.job)
+    name = queue_of(observed)
     if not name:
         return None
     known = {one.name: one for one in observed.queue.workloads}
@@ -156,7 +167,7 @@ def stop(observed: Observed) -> Stop | None:
 
 def hold(observed: Observed) -> Violation | None:
     """Return the reason for which the job must not create pods; None if it may, or if it has no queue."""
-    if not queue_name(observed.job) or violation(observed) is not None:
+    if not queue_of(observed) or violation(observed) is not None:
         return None
     if KUEUE_WORKLOADS not in observed.served:
         if own_pods(observed):

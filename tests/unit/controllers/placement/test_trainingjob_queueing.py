@@ -266,6 +266,14 @@ def test_a_job_that_has_started_keeps_a_workload_of_an_earlier_release() -> None
     assert not [one for one in of(made, (Apply, Delete)) if one.resource == KUEUE_WORKLOADS]
 
 
+def test_a_job_that_ran_before_queues_were_known_goes_on_until_its_next_start() -> None:
+    job = queued()
+    job.status.phase, job.status.placement = Phase.RUNNING, None
+    running = see(job, pods=[pod("job-worker-0", ""), pod("job-worker-1", "")])
+    assert queueing.stop(running) is None and queueing.find(running) is None
+    assert queueing.find(see(job)) is not None
+
+
 def test_a_missing_workload_is_applied_again_and_ends_nothing() -> None:
     job = started(queued())
     name = name_of(job)
@@ -374,6 +382,18 @@ def test_no_pod_starts_on_a_failed_node_of_the_queue() -> None:
     assert not pods_made(made)
     assert reason(after)[1] == "QueuePlaces"
     assert "n2" in (after.status.message or "")
+
+
+@pytest.mark.parametrize(("domain", "restarts"), [("n2", 0), ("", 1)])
+def test_a_pod_that_kueue_ends_before_it_has_a_node_is_no_fault(domain: str, restarts: int) -> None:
+    job = queued()
+    name = name_of(job)
+    ended = pod("job-worker-1", name, phase="Failed")
+    notes = {**ended.annotations, **({"convoy.dev/queue-domain": domain} if domain else {})}
+    pods = [pod("job-worker-0", name), replace(ended, node=None, annotations=notes)]
+    made, after = run(see(job, admitted(2, name=name), pods=pods))
+    assert after.status.restarts.total == restarts
+    assert "job-worker-1" in {one.name for one in of(made, Delete)}, "it is replaced in any case"
 
 
 @pytest.mark.parametrize(
