@@ -36,7 +36,8 @@ _CLEAR_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _NO_AGENT_SECONDS = 24 * 3600
 """Seconds for which the operator judges no agent, if none is to connect."""
-_LEASE_SECONDS = 120
+_LONG_LEASE = {"CONVOY_LEASE_SECONDS": "120", "CONVOY_RENEW_SECONDS": "60"}
+"""Settings of an operator that does not lose its Lease on a busy machine."""
 # Processors that other programs may use on a quiet machine, and the seconds for which this is measured.
 _QUIET_CORES, _QUIET_SECONDS = 0.2, 3.0
 
@@ -76,11 +77,11 @@ class Rig:
         return self.log.entries
 
     @asynccontextmanager
-    async def operating(self, qps: float) -> AsyncIterator[None]:
+    async def operating(self, qps: float, *, long_lease: bool = False) -> AsyncIterator[None]:
         """Run the operator and all agents while the block runs. The block starts when all nodes have the
-        agent-ready label.
+        agent-ready label. With `long_lease`, the operator does not lose its Lease on a busy machine.
         """
-        self.operator.start(qps)
+        self.operator.start(qps, _LONG_LEASE if long_lease else None)
         try:
             await self.operator.ready(0)
             if self._swarm is None:
@@ -103,10 +104,7 @@ class Rig:
         The operator then judges no agent, so nodes that are created with the agent-ready label keep it. No
         job forms, but the operator creates pods and chooses their places.
         """
-        # A busy machine must not cost the Lease, because no figure depends on the operator's speed.
-        more = {"CONVOY_AGENT_GRACE_SECONDS": _NO_AGENT_SECONDS, "CONVOY_LEASE_SECONDS": _LEASE_SECONDS}
-        more |= {"CONVOY_RENEW_SECONDS": _LEASE_SECONDS // 2}
-        self.operator.start(qps, {name: str(value) for name, value in more.items()})
+        self.operator.start(qps, {**_LONG_LEASE, "CONVOY_AGENT_GRACE_SECONDS": str(_NO_AGENT_SECONDS)})
         try:
             await self.operator.ready(0)
             yield

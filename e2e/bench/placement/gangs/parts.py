@@ -34,7 +34,7 @@ Run = tuple[Controller, Backend]
 
 def without_gates(found: Figures, progress: Progress) -> None:
     """Measure None and the simulated schedulers."""
-    runs = [(controller, backend) for backend in (NONE, *SIMULATED) for controller in (CONVOY, JOBSET)]
+    runs = [(controller, backend) for backend in (*SIMULATED, NONE) for controller in (CONVOY, JOBSET)]
     with _kubernetes(versions.DEFAULT_MINOR):
         asyncio.run(_measure(found, progress, runs, Setup(cpus=1)))
 
@@ -67,7 +67,7 @@ async def _measure(
         await asyncio.to_thread(rig.plane.apply, [apis.coscheduling(), apis.volcano()])
         baseline = JobSet(rig, progress)
         await baseline.install()
-        async with rig.operating(0.0):
+        async with rig.operating(0.0, long_lease=True):
             for repeat in range(REPEATS):
                 first = repeat % len(runs)
                 results = {}
