@@ -234,7 +234,7 @@ class Operator:
         """Run the parts that only the leader runs, until cancelled or until one of them ends."""
         # LIST all cached resources again before the first decision. The caches may be out of date: the
         # watches may still be connected to an API server that failed together with the previous leader.
-        await self.discovery.refresh()
+        await self.discovery.first()
         await self.reflectors.list_all()
         self.queue.open = True
         self.hub.monitor.start_leading()

@@ -15,6 +15,7 @@ import structlog
 from convoy_controllers.resources import Resource
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway
+from convoy_operator.limits import backoff
 
 log = structlog.get_logger(__name__)
 
@@ -30,10 +31,24 @@ class Discovery:
         self._groups: dict[tuple[str, str], set[Resource]] = defaultdict(set)
         for one in resources:
             self._groups[one.group, one.version].add(one)
+        self._read: set[tuple[str, str]] = set()
+        """The groups and versions that have been read at least once."""
         self._changed = asyncio.Event()
         self.served: frozenset[Resource] = frozenset()
         self.on_change: Callable[[], None] = lambda: None
         """Callback for a change of `served`."""
+
+    async def first(self) -> None:
+        """Read the API groups until each has been read once. Before that, an API that is served would look
+        as if it were not.
+        """
+        attempt = 0
+        while True:
+            await self.refresh()
+            if self._read >= self._groups.keys():
+                return
+            await asyncio.sleep(backoff(attempt, 0.5, 15.0))
+            attempt += 1
 
     async def run(self) -> None:
         """Read the API groups again and again, until cancelled."""
@@ -51,6 +66,7 @@ class Discovery:
                 log.warning("reading an API group failed, will retry", group=group, error=str(fault))
                 found |= resources & self.served
             else:
+                self._read.add((group, version))
                 found |= {one for one in resources if one.plural in names}
         if found != self.served:
             served = sorted(f"{one.plural}.{one.version}.{one.group}" for one in found)

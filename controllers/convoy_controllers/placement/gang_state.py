@@ -111,7 +111,8 @@ def report(
     reason, holds, wait = Reasons.GANG_WAITING, False, None
     if len(bound) >= wanted:
         reason, holds = Reasons.GANG_PLACED, True
-    if found.backend.reports and group is not None and state.placed is None and bound:
+    # A scheduler writes no condition for pods that had their nodes before the PodGroup existed.
+    if found.backend.reports and state.placed is None and bound and in_use(group, bound):
         wait = _left(bound, IGNORED_SECONDS, now)
         if wait is None:
             reason, holds = Reasons.GANG_IGNORED, False

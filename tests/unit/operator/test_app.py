@@ -248,7 +248,7 @@ class Takeover:
             pass
 
         monkeypatch.setattr(Reflectors, "list_all", listed)
-        monkeypatch.setattr(Discovery, "refresh", listed)
+        monkeypatch.setattr(Discovery, "first", listed)
         monkeypatch.setattr(app, "run_until_first_exit", self.lead)
         self.operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
         self.seen: dict[str, float | None] = {}

@@ -143,16 +143,21 @@ def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = 
 
     Without an incarnation, return the slot that has the rank in the current incarnation. For an earlier
     incarnation, return all slots that may have had the rank, because Convoy does not store which slots were
-    absent in that incarnation.
+    absent in that incarnation, or their order.
     """
     if rank is None:
         return slots(job)
     if is_past(job, incarnation):
-        return tuple(
+        near = [
             slot
             for slot, least in zip(slots(job), _least_offsets(job), strict=True)
             if least <= rank < slot.rank_offset + slot.processes
-        )
+        ]
+        if not job.spec.placement.topology_keys:
+            return tuple(near)
+        # The ranks of a role may have had another order.
+        roles = {slot.role for slot in near}
+        return tuple(slot for slot in slots(job) if slot.role in roles)
     return tuple(
         slot for slot in present(job) if slot.rank_offset <= rank < slot.rank_offset + slot.processes
     )

@@ -51,6 +51,8 @@ BOUND = [pod(number, f"node-{number}") for number in range(3)]
 FREE = [pod(number) for number in range(3)]
 JUDGED = [pod(number, judged=True, unschedulable="0/4 nodes are available") for number in range(3)]
 PLACED = {"status": scheduled()}
+FRESH = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
+"""A PodGroup of the start, without conditions."""
 
 
 def test_a_gang_whose_pods_all_have_nodes_is_placed() -> None:
@@ -90,9 +92,9 @@ def test_a_gang_without_a_podgroup_waits() -> None:
 
 
 def test_a_podgroup_without_condition_is_reported_some_seconds_after_the_pods_got_nodes() -> None:
-    early = state(BOUND, {}, after=IGNORED_SECONDS - 4)
+    early = state(BOUND, FRESH, after=IGNORED_SECONDS - 4)
     assert (early.holds, early.reason, early.wait_seconds) == (True, Reasons.GANG_PLACED, 4.0)
-    late = state(BOUND, {}, after=IGNORED_SECONDS)
+    late = state(BOUND, FRESH, after=IGNORED_SECONDS)
     assert (late.holds, late.reason, late.wait_seconds) == (False, Reasons.GANG_IGNORED, None)
     assert late.warning is not None and "feature gate" in late.message
 
@@ -102,19 +104,24 @@ def test_a_podgroup_that_does_not_exist_is_not_ignored() -> None:
     assert (found.holds, found.reason, found.wait_seconds) == (True, Reasons.GANG_PLACED, None)
 
 
+def test_a_podgroup_that_is_younger_than_its_pods_is_not_ignored() -> None:
+    later = {"metadata": {"creationTimestamp": "2026-01-01T01:00:00Z"}}
+    assert state(BOUND, later, after=4000).reason is Reasons.GANG_PLACED
+
+
 def test_the_seconds_count_from_the_youngest_pod() -> None:
     pods = [*BOUND[:2], pod(2, "node-2", started=START.timestamp() + 100)]
-    assert state(pods, {}, after=104).wait_seconds == 6.0
-    assert state(pods, {}, after=110).reason is Reasons.GANG_IGNORED
+    assert state(pods, FRESH, after=104).wait_seconds == 6.0
+    assert state(pods, FRESH, after=110).reason is Reasons.GANG_IGNORED
 
 
 def test_a_clock_that_is_behind_does_not_make_the_wait_longer() -> None:
-    assert state(BOUND, {}, after=-500).wait_seconds == IGNORED_SECONDS
+    assert state(BOUND, FRESH, after=-500).wait_seconds == IGNORED_SECONDS
 
 
 @pytest.mark.parametrize("seconds", [0, 20, 2000])
 def test_a_backend_whose_state_another_controller_writes_may_have_none(seconds: float) -> None:
-    found = state(BOUND, {}, COSCHEDULING, after=seconds)
+    found = state(BOUND, FRESH, COSCHEDULING, after=seconds)
     assert (found.holds, found.reason, found.wait_seconds) == (True, Reasons.GANG_PLACED, None)
 
 
