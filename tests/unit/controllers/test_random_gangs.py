@@ -110,3 +110,20 @@ def test_claims_end_with_their_job(end: Callable[[GangLife], None]) -> None:
     life.run_until(lambda: life.claimants() == [], 10, "no claim is left")
     life.run_until(lambda: ranks(life, "low") == 6, REGROW_SECONDS, "the elastic job has all pods again")
     assert ranks(life, "high") == 0
+
+
+def test_a_job_whose_ranks_have_another_order_than_its_pods_runs_to_its_end() -> None:
+    life = GangLife(2, capacity=1)
+    nodes = sorted(life.cluster.machines.by_name)
+    for node in nodes:
+        life.faults.cordon_node(node)
+    life.submit(job("j", 4, pack="None"), 40)
+    # Each node is free alone for a moment, so that the pods 0 and 2 are in one rack, and 1 and 3 in another.
+    for number in (0, 4, 1, 5):
+        life.run(1.0)
+        life.faults.uncordon_node(nodes[number])
+    life.run_until(lambda: ranks(life, "j") == 4, 60, "the job runs")
+    assert life.cluster.job("j").status.roles[0].order == [0, 2, 1, 3]
+    life.end()
+    assert life.formations == 1
+    assert life.cluster.job("j").status.restarts.total == 0
