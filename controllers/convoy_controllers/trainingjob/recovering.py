@@ -30,7 +30,7 @@ from convoy_controllers.workers.pod_ends import ended, leaving, overdue
 from convoy_crds.layout import Slot, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
-from convoy_crds.terms import LABEL_SPOT_POOL, ConditionType
+from convoy_crds.terms import ANNOTATION_QUEUE_DOMAIN, LABEL_SPOT_POOL, ConditionType
 from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
@@ -153,7 +153,12 @@ def _ending(view: SlotView) -> bool:
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
-    """Return True if a pod ended before its incarnation formed, and no earlier fault caused that."""
+    """Return True if a pod ended before its incarnation formed, and no earlier fault caused that.
+
+    Kueue ends a pod without a node if the node that it chose for the pod has failed. That is no fault.
+    """
+    if pod.node is None and ANNOTATION_QUEUE_DOMAIN in pod.annotations:
+        return False
     return ended(pod) and not pod.deleting and pod_incarnation(pod) >= observed.job.status.incarnation
 
 

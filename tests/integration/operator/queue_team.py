@@ -33,6 +33,8 @@ class Team:
         self.cluster_queue = self.administrator.queue(self.namespace, cpus, flavor=flavor)
         self.kubelet = Kubelet(self.installation, self.namespace)
         self.agent: FakeAgent | None = None
+        """The agent of the node on which `start` runs pods."""
+        self.agents: list[FakeAgent] = []
         self.addresses = 0
 
     async def call(self, method: str, path: str, body: object = None, **more: Any) -> dict[str, Any]:
@@ -124,10 +126,7 @@ class Team:
         if self.agent is None:
             node = f"{self.namespace}-n"
             await self.installation.node(node)
-            self.agent = FakeAgent(self.installation, server, node)
-            await self.agent.enrol()
-            await self.agent.dial()
-            await eventually(lambda: self._labelled(node), what="node labelled")
+            self.agent = await self.connect(server, node)
         agent = self.agent
         uids = [one["metadata"]["uid"] for one in pods]
         for one in pods:
@@ -158,6 +157,24 @@ class Team:
             return (await self.status(name)).get("phase") == "Running"
 
         await eventually(up, 30.0, what=f"{name} runs")
+
+    async def connect(self, server: Any, node: str) -> FakeAgent:
+        """Connect the agent of a node, so that pods may run there."""
+        agent = FakeAgent(self.installation, server, node)
+        await agent.enrol()
+        await agent.dial()
+        self.agents.append(agent)
+        await eventually(lambda: self._labelled(node), what="node labelled")
+        return agent
+
+    async def admitted(self, name: str) -> dict[str, Any]:
+        """Wait until the status of the job shows that its queue has admitted it. Return the queue's part."""
+
+        async def shown() -> dict[str, Any] | None:
+            queue = ((await self.status(name)).get("placement") or {}).get("queue") or {}
+            return queue if queue.get("state") == "Admitted" else None
+
+        return await eventually(shown, 30.0, what=f"{name} is shown as admitted")
 
     async def finish(self, name: str, pods: list[dict[str, Any]]) -> None:
         """End all ranks of a running job with code 0, and its pods too."""
@@ -206,18 +223,13 @@ async def team(
     found = Team(plane, cpus, flavor)
     async with running(found.installation, monkeypatch) as operator:
         yield found, operator.server
-        if found.agent is not None:
-            await found.agent.hang_up()
+        for agent in found.agents:
+            await agent.hang_up()
 
 
-async def placed_node(own: Team, name: str, rack: str, cpus: int) -> None:
-    """Create a node that Kueue's topology-aware scheduling can use."""
-    labels = {
-        "pool": "placed",
-        RACK: rack,
-        "kubernetes.io/hostname": name,
-        LABEL_AGENT_READY: "true",
-    }
+async def placed_node(own: Team, server: Any, name: str, rack: str, cpus: int) -> None:
+    """Create a node that Kueue's topology-aware scheduling can use, with a connected agent."""
+    labels = {"pool": "placed", RACK: rack, "kubernetes.io/hostname": name}
     status = {
         "allocatable": {"cpu": str(cpus), "memory": "8Gi", "pods": "20"},
         "capacity": {"cpu": str(cpus), "memory": "8Gi", "pods": "20"},
@@ -227,6 +239,7 @@ async def placed_node(own: Team, name: str, rack: str, cpus: int) -> None:
     await own.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}, "status": status})
     # The API server taints a node at its creation, and no controller removes the taint here.
     await own.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, content_type=MERGE)
+    await own.connect(server, name)
 
 
 def host_of(pod: dict[str, Any]) -> str:

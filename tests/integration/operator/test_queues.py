@@ -69,13 +69,11 @@ async def test_a_job_waits_for_quota_and_its_end_frees_it(
 
         await own.start(server, "first", pods)
         await own.holds("first", "PodsReady", "True", "Started")
-        running_status = await own.status("first")
-        queue = running_status["placement"]["queue"]
-        assert (queue["state"], queue["clusterQueue"]) == ("Admitted", own.cluster_queue)
+        assert (await own.admitted("first"))["clusterQueue"] == own.cluster_queue
         await own.finish("first", pods)
         await own.holds("first", "Finished", "True", "Succeeded")
         await own.pods("second", 1)
-        assert (await own.status("second"))["placement"]["queue"]["state"] == "Admitted"
+        await own.admitted("second")
 
 
 async def test_partial_admission_runs_the_pods_that_fit(
@@ -262,10 +260,10 @@ async def test_completed_independent_pods_free_their_quota(
 async def test_kueue_chooses_the_nodes_of_a_packed_job(
     queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with team(queue_plane, monkeypatch, cpus=8, flavor="placed") as (own, _):
+    async with team(queue_plane, monkeypatch, cpus=8, flavor="placed") as (own, server):
         racks = {f"{own.namespace}-{rack}{number}": rack for rack in "ab" for number in (1, 2)}
         for name, rack in racks.items():
-            await placed_node(own, name, rack, cpus=2 if rack == "b" else 1)
+            await placed_node(own, server, name, rack, cpus=2 if rack == "b" else 1)
         placement = {"topologyKeys": [RACK], "pack": "Required"}
         await own.submit("packed", 3, placement=placement)
         pods = await own.pods("packed", 3)
@@ -283,10 +281,10 @@ async def test_kueue_chooses_the_nodes_of_a_packed_job(
 async def test_a_failed_node_is_replaced_where_kueue_says(
     queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with team(queue_plane, monkeypatch, cpus=8, flavor="placed") as (own, _):
+    async with team(queue_plane, monkeypatch, cpus=8, flavor="placed") as (own, server):
         nodes = [f"{own.namespace}-c{number}" for number in range(3)]
         for name in nodes:
-            await placed_node(own, name, "c", cpus=1)
+            await placed_node(own, server, name, "c", cpus=1)
         await own.submit("packed", 2, placement={"topologyKeys": [RACK], "pack": "Required"})
         pods = await own.pods("packed", 2)
         places = {host_of(one): one for one in pods}
@@ -302,6 +300,7 @@ async def test_a_failed_node_is_replaced_where_kueue_says(
         await eventually(replaced, 60.0, what=f"a pod on {spare}")
         await own.holds("packed", "Admitted", "True")
         assert "unhealthyNodes" not in (await own.workload("packed"))["status"]
+        assert not (await own.status("packed")).get("restarts", {}).get("counted")
 
 
 async def test_pods_that_kueue_queues_itself_are_named(
