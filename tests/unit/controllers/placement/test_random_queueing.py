@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.controllers.placement.kueue_objects import NOW, condition
 
@@ -159,17 +159,13 @@ class Scene:
 
 
 def act(scene: Scene, name: str, value: Any) -> None:
-    if name == "step":
-        scene.step()
-    elif value is None:
+    if value is None:
         getattr(scene, name)()
     else:
         getattr(scene, name)(value)
 
 
 ACTS = st.one_of(
-    st.just(("step", None)),
-    st.just(("step", None)),
     st.just(("end_pods", None)),
     st.just(("delete_workloads", None)),
     st.tuples(st.just("admit"), st.integers(1, 3)),
@@ -188,12 +184,21 @@ def scene_of(least: int | None) -> Scene:
     return Scene(job)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from([None, 1]), st.lists(ACTS, max_size=30))
-def test_pods_run_only_with_quota_whatever_happens(least: int | None, acts: list[tuple[str, Any]]) -> None:
+@settings(max_examples=100, deadline=None)
+@example(None, [(("evict", "Preempted"), True)])
+@example(1, [(("end_pods", None), True), (("delete_workloads", None), True), (("admit", 2), True)])
+@given(st.sampled_from([None, 1]), st.lists(st.tuples(ACTS, st.booleans()), max_size=25))
+def test_pods_run_only_with_quota_whatever_happens(
+    least: int | None, acts: list[tuple[tuple[str, Any], bool]]
+) -> None:
     scene = scene_of(least)
-    for name, value in acts:
+    scene.step()
+    scene.admit(3 if least is None else 2)
+    scene.step()
+    for (name, value), planned in acts:
         act(scene, name, value)
+        if planned:
+            scene.step()
     scene.suspend(False)
     scene.move("team")
     for _ in range(MAX_PLANS):
