@@ -13,6 +13,7 @@ from convoy_controllers.children import Create
 from convoy_controllers.controller import Controller, labelled_resources, whole_resources
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
+from convoy_controllers.placement.waiting import waits_for_room
 from convoy_controllers.resources import NODES, PODS, Resource
 from convoy_controllers.views import ENDED_PHASES, PodWarning
 from convoy_crds import trainingjob
@@ -35,7 +36,7 @@ class ClusterCache:
         self.nodes: Store[Node] = Store()
         self.other_pods: Store[OtherPod] = Store()
         """The pods that belong to no job. Empty until `others_wanted` is set."""
-        self.usage = NodeUsage(self.pods, self.other_pods)
+        self.usage = NodeUsage(self.pods, self.other_pods, self.nodes, self._of_a_job)
         self.others_wanted = asyncio.Event()
         """Set when a plan needs to know the free room on nodes. Before that, nobody reads the other pods."""
         self.others_known = False
@@ -80,11 +81,16 @@ class ClusterCache:
         """
         self.phases: Counter[str] = Counter()
         """Number of jobs in each phase; a job without a phase counts as Pending."""
+        self.waiting = 0
+        """Number of objects that wait for room on nodes, according to their status."""
         self._ready_nodes: set[str] = set()
         self._on_node: dict[str, dict[str, Pod]] = {}
         self.pods.listen(self._update_node_pods)
         self.nodes.listen(self._count_ready)
         self.jobs.listen(self._count_phase)
+        for store in self.kinds.values():
+            store.listen(self.usage.owner_changed)
+            store.listen(self._count_waiting)
 
     def objects(self, kind: Kind[Any]) -> Store[CachedObject]:
         """Return the store of a reconciled kind."""
@@ -196,6 +202,11 @@ class ClusterCache:
             self.phases[before.status.get("phase") or Phase.PENDING] -= 1
         if after is not None:
             self.phases[after.status.get("phase") or Phase.PENDING] += 1
+
+    def _count_waiting(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
+        for one, sign in ((before, -1), (after, 1)):
+            if one is not None and waits_for_room(one.status):
+                self.waiting += sign
 
     def _update_node_pods(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and before.view.node in self._on_node:

@@ -12,7 +12,7 @@ from typing import Any
 
 from convoy_controllers.autoscale.quantity import milli_value
 from convoy_controllers.cached import OtherPod
-from convoy_controllers.placement.requests import pod_requests
+from convoy_controllers.placement.requests import known_requests
 from convoy_controllers.views import ENDED_PHASES, ContainerEnd, PodView
 from convoy_crds import containers
 from convoy_crds.job_result import MAX_RESULT_BYTES
@@ -89,10 +89,7 @@ def pod_view(raw: Raw) -> PodView:
 
 def _pod_requests(spec: Raw) -> dict[str, int]:
     """Return the requests of a pod; nothing if the API server holds a quantity that it would refuse now."""
-    try:
-        return pod_requests(spec)
-    except ValueError:
-        return {}
+    return known_requests(spec) or {}
 
 
 def other_pod(raw: Raw) -> OtherPod:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
-from convoy_controllers.placement.rooms import NodeRoom, Rooms
+from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.reader import HubView
 from convoy_controllers.resources import Resource
 from convoy_controllers.spotpool.observed import TraceLookup
@@ -192,7 +192,9 @@ class ClusterReader:
         self._cache.others_wanted.set()
         if not self._cache.others_known:
             return None
-        return {node.name: NodeRoom(node, self._cache.usage.free(node)) for node in self._cache.nodes}
+        found = self._cache.usage.rooms()
+        found.waiting = self._cache.waiting
+        return found
 
     @property
     def served(self) -> frozenset[Resource]:

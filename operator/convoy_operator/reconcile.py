@@ -216,14 +216,17 @@ class Reconciler:
             await lookup(parent)
         plan = await self._plan(controller, key, parent)
         waits = [plan.requeue_after]
-        if plan.status_first:
-            parent, wait = await self._store(controller, key, parent, plan)
-            waits.append(wait)
-            # Record the Events now. If a child fails, the next plan finds the status already stored and
-            # contains no Events.
-            self._record(controller, parent, plan)
-            plan = replace(plan, events=())
-        if refused := await self._children(controller, parent, plan):
+        # Count the planned pods before anything else runs, so that no other plan chooses the same room.
+        with self._cache.usage.creating(plan.manifests):
+            if plan.status_first:
+                parent, wait = await self._store(controller, key, parent, plan)
+                waits.append(wait)
+                # Record the Events now. If a child fails, the next plan finds the status already stored and
+                # contains no Events.
+                self._record(controller, parent, plan)
+                plan = replace(plan, events=())
+            refused = await self._children(controller, parent, plan)
+        if refused:
             log.warning("API server refused children, see the object's status", names=refused)
             # Plan again, and store the status only after that, so that one write contains the refusals too. A
             # write before and a write after the refusals would change the status twice in every attempt.
@@ -282,8 +285,7 @@ class Reconciler:
             part = [one for one in creations if one.required is required]
             if part and refused.keys() <= optional:
                 fault = await self._dry_run(controller, parent, part)
-                with self._cache.usage.creating(one.manifest for one in part):
-                    refused |= fault or await executor.execute(parent, part)
+                refused |= fault or await executor.execute(parent, part)
         refused = {name: replace(one, required=name not in optional) for name, one in refused.items()}
         if not refused and not (creations or any(map(_creates_object, children))):
             return {}

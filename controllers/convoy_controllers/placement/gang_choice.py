@@ -16,7 +16,7 @@ from typing import Any
 
 from convoy_controllers.placement.gangs import BACKENDS
 from convoy_controllers.placement.gangs.backend import Backend, Gang
-from convoy_controllers.placement.requests import pod_requests
+from convoy_controllers.placement.requests import known_requests
 from convoy_controllers.resources import Resource
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.placement import GangBackend, Pack, Packing
@@ -136,7 +136,9 @@ def gang(wanted: GangSpec, name: str, owner: Mapping[str, Any], topology_key: st
     """
     requests: Counter[str] = Counter()
     for role in wanted.roles:
-        requests.update({one: amount * role.least for one, amount in _requests(role.spec).items()})
+        requests.update(
+            {one: amount * role.least for one, amount in (known_requests(role.spec) or {}).items()}
+        )
     return Gang(
         name=name,
         owner=owner,
@@ -147,16 +149,6 @@ def gang(wanted: GangSpec, name: str, owner: Mapping[str, Any], topology_key: st
         priority_class=wanted.priority_class,
         topology_key=wanted.topology_key if topology_key is None else topology_key,
     )
-
-
-def _requests(spec: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the requests of a pod; empty if an amount is no quantity. The API server then refuses the pod
-    with a message that names the field.
-    """
-    try:
-        return pod_requests(spec)
-    except ValueError:
-        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,29 @@ node affinity. The scheduler makes the final decision.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from convoy_controllers.placement.affinity import pinned
 from convoy_controllers.placement.packing import Choice, NoRoom, PodClass, choose, near
-from convoy_controllers.placement.requests import copies_that_fit, pod_requests
-from convoy_controllers.placement.rooms import Rooms, candidates, cluster_topology, unknown_keys
+from convoy_controllers.placement.requests import copies_that_fit, known_requests, pod_requests
+from convoy_controllers.placement.rooms import (
+    Rooms,
+    admission_key,
+    candidates,
+    cluster_topology,
+    shared,
+    unknown_keys,
+)
 from convoy_controllers.placement.shortlist import shortlist
 from convoy_controllers.placement.topology import Path, Topology
+from convoy_controllers.placement.waiting import RECHECK_SECONDS, drop, keep, known, recheck_seconds
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.placement import Pack, Packing
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ANNOTATION_PLANNED_NODE, LABEL_ROLE
-
-RECHECK_SECONDS = 5.0
-"""Seconds between two searches for a room that holds all pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Placed:
     pods: Sequence[dict[str, Any]] = ()
     held: Violation | None = None
     """Reason why the pods wait; None if they need not wait."""
+    recheck_seconds: float = RECHECK_SECONDS
+    """Seconds until the caller looks again, if the pods wait."""
 
 
 def packs(packing: Packing) -> bool:
@@ -50,15 +57,18 @@ def place(
     avoid: Collection[str] = (),
     spare: Mapping[str, int] | None = None,
     restricted: bool = True,
+    now: float = 0.0,
 ) -> Placed:
     """Return the pods in `create` with node affinity for the chosen places.
 
     `staying`: pods of the same gang that stay. `avoid`: nodes on which no pod should be placed. `spare`: pods
     of each role without which the gang can run. `restricted`: True if `pack: Preferred` may restrict pods to
     the domains that kube-scheduler scores (see `shortlist`). It must not after a failed attempt, because the
-    scheduler may have reasons against these domains that Convoy cannot see.
+    scheduler may have reasons against these domains that Convoy cannot see. `now`: Unix seconds.
+
+    Pods whose requests are malformed get no places, so that the API server refuses them.
     """
-    if not create or not packs(packing):
+    if not create or not packs(packing) or any(known_requests(body["spec"]) is None for body in create):
         return Placed(create)
     if rooms is None:
         return Placed(held=_violation(Reasons.READING_ROOM, count=len(create)))
@@ -70,9 +80,15 @@ def place(
     search = _Search(
         rooms, found, create, frozenset(avoid), spare or {}, required=required, restricted=restricted
     )
+    wait = recheck_seconds(rooms, f"{create[0]['metadata'].get('namespace')}/{create[0]['metadata']['name']}")
+    key = search.key(staying)
+    if (held := known(rooms, key)) is not None:
+        return Placed(held=held, recheck_seconds=wait)
     choice = search.choose(staying)
     if isinstance(choice, NoRoom):
-        return Placed(held=search.explain(choice, joins=bool(staying)))
+        held = keep(rooms, key, search.explain(choice, joins=bool(staying)), now)
+        return Placed(held=held, recheck_seconds=wait)
+    drop(rooms, key)
     return Placed(search.pinned(choice))
 
 
@@ -95,11 +111,26 @@ class _Search:
     def choose(self, staying: Collection[PodView]) -> Choice | NoRoom:
         """Return the places, near the pods that stay."""
         levels = len(self.topology.keys)
-        fixed = [self.topology.path(node) for pod in staying if (node := _node_of(pod))]
+        fixed = self._fixed(staying)
         free = candidates(self.rooms, self.topology, self._specs, self.avoid, empty=False)
         if fixed:
             return near(self._classes, free, levels, fixed, required=self.required)
         return choose(self._classes, free, levels, required=self.required)
+
+    def _fixed(self, staying: Collection[PodView]) -> list[Path]:
+        """Return the domain paths of the nodes of the pods that stay."""
+        return [self.topology.path(node) for pod in staying if (node := _node_of(pod))]
+
+    def key(self, staying: Collection[PodView]) -> Hashable:
+        """Return all facts about the pods on which the result depends. Searches with the same key have the
+        same result.
+        """
+        pods = tuple(
+            (one.name, tuple(sorted(one.requests.items())), one.count, one.least) for one in self._classes
+        )
+        admitted = tuple((name, admission_key(spec)) for name, spec in self._specs.items())
+        fixed = tuple(sorted(self._fixed(staying)))
+        return self.topology.keys, self.required, pods, admitted, self.avoid, fixed, bool(staying)
 
     def pinned(self, choice: Choice) -> list[dict[str, Any]]:
         """Return the pods with their places. Pods without a place get the domain that the others share."""
@@ -133,13 +164,17 @@ class _Search:
     def explain(self, no_room: NoRoom, *, joins: bool) -> Violation:
         """Return why the job waits: there is no room now, or there never can be."""
         facts: dict[str, object] = {"key": self.topology.keys[0], "wanted": no_room.wanted}
-        empty = candidates(self.rooms, self.topology, self._specs, frozenset(), empty=True)
-        best = choose(self._classes, empty, len(self.topology.keys), required=True)
+        best = shared(self.rooms, ("empty", self.key(())), self._best_when_empty, nodes_only=True)
         if isinstance(best, NoRoom) and not joins:
             facts |= {"largest": _shown(best.largest), "holds": best.holds}
             return _violation(Reasons.NEVER_TOGETHER, **facts)
         facts |= {"largest": _shown(no_room.largest), "holds": no_room.holds}
         return _violation(Reasons.NO_ROOM_TOGETHER, **facts)
+
+    def _best_when_empty(self) -> Choice | NoRoom:
+        """Return the places that the pods would get if no other pod ran."""
+        empty = candidates(self.rooms, self.topology, self._specs, frozenset(), empty=True)
+        return choose(self._classes, empty, len(self.topology.keys), required=True)
 
     @property
     def _specs(self) -> dict[str, Mapping[str, Any]]:

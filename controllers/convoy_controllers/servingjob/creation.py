@@ -9,8 +9,8 @@ from typing import Any
 from convoy_controllers.children import Create
 from convoy_controllers.placement import gang_state
 from convoy_controllers.placement.gang_state import AFTER_GROUP_SECONDS
-from convoy_controllers.placement.placing import RECHECK_SECONDS, Placed, packs, place
-from convoy_controllers.placement.requests import pod_requests
+from convoy_controllers.placement.placing import Placed, packs, place
+from convoy_controllers.placement.requests import known_requests
 from convoy_controllers.placement.rooms import Rooms, with_pods
 from convoy_controllers.resources import PODS
 from convoy_controllers.servingjob import gangs, moving, restarts
@@ -45,7 +45,7 @@ def create_missing(work: Work) -> None:
         lacking = _lacking(work, group, taken)
         placed = _placed(work, search, group, revision, lacking) if lacking and revision else Placed()
         if placed.held is not None:
-            _hold(work, group, placed.held)
+            _hold(work, group, placed.held, placed.recheck_seconds)
         no_room = placed.held is not None and placed.held.reason is Reasons.NO_ROOM_TOGETHER
         record = work.groups[key].record
         if record.no_room != no_room:
@@ -73,9 +73,9 @@ def _lacking(work: Work, group: Group, taken: set[str]) -> list[Slot]:
     return [one for one in wanted if one.pod not in taken and one.pod not in work.observed.create_errors]
 
 
-def _hold(work: Work, group: Group, held: Violation) -> None:
+def _hold(work: Work, group: Group, held: Violation, wait: float) -> None:
     work.held[group.key] = held
-    work.waits.append(READING_SECONDS if held.reason is Reasons.READING_ROOM else RECHECK_SECONDS)
+    work.waits.append(READING_SECONDS if held.reason is Reasons.READING_ROOM else wait)
 
 
 def _placed(work: Work, search: _Search, group: Group, revision: Revision, lacking: Sequence[Slot]) -> Placed:
@@ -130,7 +130,15 @@ class _Search:
             return Placed()
         self.count += self.rooms is not None
         # A replica has no schedule deadline after which a second attempt would be without restriction.
-        found = place(packing, self.rooms, bodies, staying, avoid=self.avoid, restricted=False)
+        found = place(
+            packing,
+            self.rooms,
+            bodies,
+            staying,
+            avoid=self.avoid,
+            restricted=False,
+            now=self.work.now.timestamp(),
+        )
         if found.held is not None and not staying:
             self.futile[family] = found.held
         self._occupy(found.pods)
@@ -141,7 +149,9 @@ class _Search:
             return
         nodes = (body["metadata"].get("annotations", {}).get(ANNOTATION_PLANNED_NODE, "") for body in bodies)
         planned = [
-            (node, pod_requests(body["spec"])) for node, body in zip(nodes, bodies, strict=True) if node
+            (node, known_requests(body["spec"]) or {})
+            for node, body in zip(nodes, bodies, strict=True)
+            if node
         ]
         self.rooms = with_pods(self.rooms, planned)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.placement.packing import PodClass, Room
-from convoy_controllers.placement.requests import pod_requests
+from convoy_controllers.placement.requests import known_requests
 from convoy_controllers.placement.rooms import candidates, cluster_topology
 from convoy_controllers.placement.yielding import Claim, SparePod, fits, pods_to_leave
 from convoy_controllers.reader import Reader
@@ -222,7 +222,7 @@ def _claim(
         name: min(count, max(0, least.get(name, count) - there[name])) for name, count in counts.items()
     }
     classes = [
-        PodClass(name, pod_requests(spec), wanted[name], wanted[name])
+        PodClass(name, known_requests(spec) or {}, wanted[name], wanted[name])
         for name, spec in specs.items()
         if wanted[name]
     ]

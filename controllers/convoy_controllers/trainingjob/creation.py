@@ -57,7 +57,7 @@ def wanted_changes(
         placed = _placed(observed, draft, lacking, slots, found)
     if placed.held is not None:
         found.held = placed.held
-        found.waits.append(RECHECK_SECONDS)
+        found.waits.append(placed.recheck_seconds)
     elif placed.pods and not gang.exists(observed, group):
         # The response to the apply of the PodGroup shows which of its fields the API server keeps.
         found.waits.append(AFTER_GROUP_SECONDS)
@@ -82,4 +82,5 @@ def _placed(
         avoid=avoided(observed, draft.status, slots.lost),
         spare={role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles},
         restricted=not draft.status.internal.pending.cause,
+        now=draft.now.timestamp(),
     )

@@ -94,7 +94,12 @@ def worker_pod(wanted: WorkerPod) -> dict[str, Any]:
             "name": wanted.name,
             "namespace": wanted.namespace,
             "labels": {**meta.get("labels", {}), **labels},
-            "annotations": dict(meta.get("annotations", {})),
+            # Only Convoy itself may reserve room on a node.
+            "annotations": {
+                name: text
+                for name, text in meta.get("annotations", {}).items()
+                if name != terms.ANNOTATION_PLANNED_NODE
+            },
             "ownerReferences": [dict(wanted.owner)],
         },
         "spec": {

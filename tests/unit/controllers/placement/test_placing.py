@@ -14,6 +14,7 @@ from tests.unit.controllers.placement.placed_nodes import (
 
 from convoy_controllers.placement.placing import place
 from convoy_controllers.placement.shortlist import SCORED_NODES
+from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import PodView
 from convoy_crds.placement import Packing
 
@@ -69,3 +70,15 @@ def test_a_job_whose_pods_found_no_node_tries_again_without_restriction() -> Non
     job.wait(130).settle()
     second = job.plans[-1].manifests or next(made.manifests for made in reversed(job.plans) if made.manifests)
     assert len(second) == 2 and not any(map(restricted, second))
+
+
+@pytest.mark.parametrize(
+    "requests", [{"cpu": "2 cores"}, {"cpu": {"a": 1}}, {"cpu": ["1"]}], ids=["text", "map", "list"]
+)
+def test_pods_with_malformed_requests_are_left_to_the_api_server(requests: dict[str, object]) -> None:
+    template = {"containers": [{"name": "worker", "resources": {"requests": requests}}]}
+    small = node_rooms(racks=2, per_rack=2)
+    assert [affinity(one) for one in place(PREFERRED, small, [body(0, template)], []).pods] == [{}]
+    for gang in ("None", "Auto"):
+        job = PlacedJob(small, template, gang=gang)
+        assert [affinity(made) for made in plan(job.observed(), job.now).manifests] == [{}, {}]
