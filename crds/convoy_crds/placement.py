@@ -74,7 +74,7 @@ class Packing(Model):
     """Scheduler feature that starts all pods or none."""
     topology_keys: Annotated[
         list[LabelKey], Field(max_length=MAX_KEYS, json_schema_extra={"x-kubernetes-list-type": "set"})
-    ] = Field(default_factory=list)
+    ] = Field(default=[])
     """Keys of node labels that name a node's place, the nearest first: rack, then zone."""
     pack: Pack = Pack.PREFERRED
     """Closeness of the pods. It has no effect without `topologyKeys`."""

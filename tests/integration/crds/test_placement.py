@@ -15,8 +15,8 @@ ROLES = {
     "ServingJob": [{"name": "worker", "groupSize": 2, "engine": {"name": "lm"}}],
 }
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "TrainingJob": {"gang": "Auto", "pack": "Preferred", "shrinkFirst": True},
-    "ServingJob": {"gang": "Auto", "pack": "Preferred"},
+    "TrainingJob": {"gang": "Auto", "topologyKeys": [], "pack": "Preferred", "shrinkFirst": True},
+    "ServingJob": {"gang": "Auto", "topologyKeys": [], "pack": "Preferred"},
 }
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no key": ({"pack": "Required"}, "pack: Required needs topologyKeys: name the node label"),
