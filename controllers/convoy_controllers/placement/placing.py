@@ -31,6 +31,11 @@ from convoy_crds.placement import Pack, Packing
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ANNOTATION_PLANNED_NODE, LABEL_ROLE
 
+_NO_ROOM_BESIDE = (
+    "spec.placement.pack: Required: the other pods run in {key} {domain}, which has room for {holds} of the "
+    "{wanted} missing pods now. Convoy creates the pods when there is room"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -164,8 +169,11 @@ class _Search:
     def explain(self, no_room: NoRoom, *, joins: bool) -> Violation:
         """Return why the job waits: there is no room now, or there never can be."""
         facts: dict[str, object] = {"key": self.topology.keys[0], "wanted": no_room.wanted}
+        if joins:
+            facts |= {"domain": _shown(no_room.largest), "holds": no_room.holds}
+            return Violation(Reasons.NO_ROOM_TOGETHER, _NO_ROOM_BESIDE.format(**facts))
         best = shared(self.rooms, ("empty", self.key(())), self._best_when_empty, nodes_only=True)
-        if isinstance(best, NoRoom) and not joins:
+        if isinstance(best, NoRoom):
             facts |= {"largest": _shown(best.largest), "holds": best.holds}
             return _violation(Reasons.NEVER_TOGETHER, **facts)
         facts |= {"largest": _shown(no_room.largest), "holds": no_room.holds}

@@ -13,7 +13,7 @@ from convoy_controllers.placement.placing import Placed, packs, place
 from convoy_controllers.placement.requests import known_requests
 from convoy_controllers.placement.rooms import Rooms, with_pods
 from convoy_controllers.resources import PODS
-from convoy_controllers.servingjob import gangs, moving, restarts
+from convoy_controllers.servingjob import gangs, moving, repair, restarts, units
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.pods import pod
 from convoy_controllers.servingjob.revision import Revision
@@ -22,6 +22,7 @@ from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod import with_incarnation
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot
+from convoy_crds.placement import Pack
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ANNOTATION_PLANNED_NODE
 
@@ -39,7 +40,7 @@ def create_missing(work: Work) -> None:
     deleted = {one.name for one in work.deletions if one.grace_seconds == 0}
     taken = {one.name for one in work.observed.pods} - deleted
     avoid = frozenset({*work.lost.all, *moving.unhealthy(work.observed)})
-    search, tried = _Search(work, avoid, work.observed.rooms), set[tuple[str, str]]()
+    search, tried = _Search(work, avoid, work.observed.rooms, taken), set[tuple[str, str]]()
     for key, group in list(work.groups.items()):
         revision = work.revisions.get(group.record.revision)
         lacking = _lacking(work, group, taken)
@@ -69,8 +70,11 @@ def _lacking(work: Work, group: Group, taken: set[str]) -> list[Slot]:
     record = group.record
     if record.failed or restarts.pause_seconds(record, work.now) > 0:
         return []
-    wanted = slots(work.observed.job.metadata.name, record, group.size)
-    return [one for one in wanted if one.pod not in taken and one.pod not in work.observed.create_errors]
+    return [
+        one
+        for one in _slots(work, group)
+        if one.pod not in taken and one.pod not in work.observed.create_errors
+    ]
 
 
 def _hold(work: Work, group: Group, held: Violation, wait: float) -> None:
@@ -101,7 +105,29 @@ def _placed(work: Work, search: _Search, group: Group, revision: Revision, lacki
     ]
     if group.size < 2 or (known is not None and gang_state.chooses_domain(known, raw)):
         return Placed(bodies)
-    return search.place(group, bodies, staying)
+    if not staying and search.waits_for_names(group):
+        return Placed()
+    found = search.place(group, bodies, staying)
+    if staying and found.held is not None and found.held.reason is Reasons.NO_ROOM_TOGETHER:
+        whole = [pod(work.observed.job, revision, slot, known) for slot in _slots(work, group)]
+        if _moves(work, search, group, whole, staying):
+            work.deletions += repair.delete_all(group)
+    return found
+
+
+def _slots(work: Work, group: Group) -> Sequence[Slot]:
+    return slots(work.observed.job.metadata.name, group.record, group.size)
+
+
+def _moves(
+    work: Work, search: _Search, group: Group, whole: Sequence[dict[str, Any]], staying: Sequence[PodView]
+) -> bool:
+    """Return True if a replica without room for a missing pod gives up its other pods: another domain has
+    room for all of them, or they have idled on their nodes for long. `whole`: all pods of the replica.
+    """
+    if group.record.membership:
+        return False
+    return units.down(group, work.now, no_model=False) or search.fits_without(whole, staying)
 
 
 @dataclass(slots=True)
@@ -113,6 +139,8 @@ class _Search:
     work: Work
     avoid: frozenset[str]
     rooms: Rooms | None
+    taken: set[str]
+    """Names of the pods that exist."""
     count: int = 0
     futile: dict[tuple[str, str, int], Violation] = field(default_factory=dict)
     """Reason why there is no room for a whole replica, by role, revision and number of pods."""
@@ -143,6 +171,21 @@ class _Search:
             self.futile[family] = found.held
         self._occupy(found.pods)
         return found
+
+    def waits_for_names(self, group: Group) -> bool:
+        """Return True if pods of a replica still end, so that its pods cannot be placed together yet."""
+        required = self.work.observed.job.spec.placement.pack is Pack.REQUIRED
+        return required and any(one.name in self.taken for one in group.pods.values())
+
+    def fits_without(self, whole: Sequence[dict[str, Any]], leaving: Sequence[PodView]) -> bool:
+        """Return True if one domain has room for all pods of a replica once the pods `leaving` have left."""
+        if self.rooms is None or self.count >= MAX_SEARCHES:
+            return False
+        self.count += 1
+        freed = {name: -amount for name, amount in (known_requests(whole[0]["spec"]) or {}).items()}
+        nodes = (one.node or one.annotations.get(ANNOTATION_PLANNED_NODE, "") for one in leaving)
+        rooms = with_pods(self.rooms, [(node, freed) for node in nodes])
+        return place(self.work.observed.job.spec.placement, rooms, whole, (), avoid=self.avoid).held is None
 
     def _occupy(self, bodies: Sequence[dict[str, Any]]) -> None:
         if self.rooms is None:

@@ -290,6 +290,41 @@ def test_the_scheduler_chooses_the_rack_if_it_can() -> None:
     assert "affinity" in kept.manifests["llm-worker-0-0"]["spec"], "the API server dropped the key"
 
 
+def lose_room(servers: GangServers) -> set[str]:
+    """Let a node of the replica fail and lose its room. Return the uids of the pods that stay."""
+    lost = "llm-worker-0-0"
+    node = servers.pods[lost].node
+    assert node
+    servers.cores[node] = 1
+    servers.pod(lost, phase="Failed", exit_code=1, ready=False)
+    return {one.uid for one in servers.pods.values() if one.name != lost}
+
+
+def test_a_replica_moves_to_another_rack_if_its_own_has_no_room_for_a_lost_pod() -> None:
+    servers = GangServers(roles=with_cpu(4), placement=REQUIRED).settle()
+    [before] = servers.racks_of()
+    staying = lose_room(servers)
+    servers.settle()
+    assert servers.job.status.ready == "1/1" and len(servers.racks_of()) == 1
+    assert servers.racks_of() != {before} and not staying & {one.uid for one in servers.pods.values()}
+
+
+def test_pods_of_a_replica_without_room_do_not_idle_on_their_nodes() -> None:
+    servers = GangServers(roles=with_cpu(4), placement=REQUIRED).settle()
+    [rack] = servers.racks_of()
+    other = next(node for node, name in servers.racks.items() if name != rack)
+    servers.cores[other] = 0
+    lose_room(servers)
+    servers.run(4)
+    assert len(servers.pods) == 3
+    assert f"the other pods run in rack {rack}, which has room for 0 of the 1" in servers.message("Available")
+    servers.wait(61).run(6)
+    assert not servers.pods, "the nodes are free for others"
+    servers.cores[other] = 2
+    servers.settle()
+    assert servers.job.status.ready == "1/1" and servers.racks_of() != {rack}
+
+
 def test_a_rollout_goes_on_if_no_rack_has_room_for_the_surge() -> None:
     servers = GangServers(replicas=1, roles=with_cpu(4), placement=REQUIRED, rollout={"maxUnavailable": 1})
     servers.cores["node-2"] = 0
