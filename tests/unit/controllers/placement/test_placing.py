@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.controllers.placement.placed_nodes import (
+    CORE,
     RACK,
     PlacedJob,
     affinity,
@@ -14,6 +15,7 @@ from tests.unit.controllers.placement.placed_nodes import (
 
 from convoy_controllers.placement.placing import place
 from convoy_controllers.placement.shortlist import SCORED_NODES
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import PodView
 from convoy_crds.placement import Packing
@@ -82,3 +84,11 @@ def test_pods_with_malformed_requests_are_left_to_the_api_server(requests: dict[
     for gang in ("None", "Auto"):
         job = PlacedJob(small, template, gang=gang)
         assert [affinity(made) for made in plan(job.observed(), job.now).manifests] == [{}, {}]
+
+
+def test_a_template_cannot_reserve_room_on_a_node() -> None:
+    annotations = {"convoy.dev/planned-node": "n0-0", "team": "a"}
+    template = {"metadata": {"annotations": annotations}, "spec": CORE}
+    cluster = ToyCluster(make_job(roles=[{"name": "w", "replicas": 2, "template": template}]), make_engine())
+    for made in cluster.step().manifests:
+        assert made["metadata"]["annotations"].keys() & annotations.keys() == {"team"}
