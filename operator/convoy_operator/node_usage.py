@@ -32,9 +32,9 @@ class NodeUsage:
         self._pods, self._nodes, self._owned = pods, nodes, owned
         self._used: dict[str, dict[str, int]] = {}
         self._counted: dict[str, Use] = {}
-        """What each counted pod uses, by its uid."""
+        """The requests of each counted pod and its node, by uid."""
         self._creating: dict[tuple[str, str], Use] = {}
-        """What each pod that the operator is about to create will use, by namespace and name."""
+        """The same of each pod that the operator is about to create, by namespace and name."""
         self._table = RoomTable({})
         self._dirty: set[str] = set()
         """Names of the nodes that may differ from the table."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_controllers.placement.affinity import pinned
@@ -53,25 +53,33 @@ def packs(packing: Packing) -> bool:
     return bool(packing.topology_keys) and packing.pack is not Pack.NONE
 
 
+@dataclass(frozen=True, slots=True)
+class PlaceOptions:
+    """Further conditions for the places of pods."""
+
+    avoid: Collection[str] = ()
+    """Nodes on which no pod should be placed."""
+    spare: Mapping[str, int] = field(default_factory=dict)
+    """Number of pods of each role without which the gang can run."""
+    restricted: bool = True
+    """True if `pack: Preferred` may restrict pods to the domains that kube-scheduler scores (see
+    `shortlist`). It must not after a failed attempt, because the scheduler may have reasons against these
+    domains that Convoy cannot see.
+    """
+
+
 def place(
     packing: Packing,
     rooms: Rooms | None,
     create: Sequence[dict[str, Any]],
     staying: Collection[PodView],
-    *,
-    avoid: Collection[str] = (),
-    spare: Mapping[str, int] | None = None,
-    restricted: bool = True,
+    options: PlaceOptions = PlaceOptions(),
     now: float = 0.0,
 ) -> Placed:
     """Return the pods in `create` with node affinity for the chosen places.
 
-    `staying`: pods of the same gang that stay. `avoid`: nodes on which no pod should be placed. `spare`: pods
-    of each role without which the gang can run. `restricted`: True if `pack: Preferred` may restrict pods to
-    the domains that kube-scheduler scores (see `shortlist`). It must not after a failed attempt, because the
-    scheduler may have reasons against these domains that Convoy cannot see. `now`: Unix seconds.
-
-    Pods whose requests are malformed get no places, so that the API server refuses them.
+    `staying`: pods of the same gang that stay. `now`: Unix seconds. Pods whose requests are malformed get no
+    places, so that the API server refuses them.
     """
     if not create or not packs(packing) or any(known_requests(body["spec"]) is None for body in create):
         return Placed(create)
@@ -81,10 +89,9 @@ def place(
         return Placed(held=_violation(Reasons.UNKNOWN_TOPOLOGY_KEY, keys=", ".join(unknown)))
     found = cluster_topology(packing.topology_keys, rooms)
     required = packing.pack is Pack.REQUIRED
-    restricted = restricted and not required and not any(_failed(pod) for pod in staying)
-    search = _Search(
-        rooms, found, create, frozenset(avoid), spare or {}, required=required, restricted=restricted
-    )
+    restricted = options.restricted and not required and not any(_failed(pod) for pod in staying)
+    avoid, spare = frozenset(options.avoid), options.spare
+    search = _Search(rooms, found, create, avoid, spare, required=required, restricted=restricted)
     wait = recheck_seconds(rooms, f"{create[0]['metadata'].get('namespace')}/{create[0]['metadata']['name']}")
     key = search.key(staying)
     if (held := known(rooms, key)) is not None:

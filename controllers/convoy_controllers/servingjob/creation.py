@@ -9,7 +9,7 @@ from typing import Any
 from convoy_controllers.children import Create
 from convoy_controllers.placement import gang_state
 from convoy_controllers.placement.gang_state import AFTER_GROUP_SECONDS
-from convoy_controllers.placement.placing import Placed, packs, place
+from convoy_controllers.placement.placing import Placed, PlaceOptions, packs, place
 from convoy_controllers.placement.requests import known_requests
 from convoy_controllers.placement.rooms import Rooms, with_pods
 from convoy_controllers.resources import PODS
@@ -158,15 +158,8 @@ class _Search:
             return Placed()
         self.count += self.rooms is not None
         # A replica has no schedule deadline after which a second attempt would be without restriction.
-        found = place(
-            packing,
-            self.rooms,
-            bodies,
-            staying,
-            avoid=self.avoid,
-            restricted=False,
-            now=self.work.now.timestamp(),
-        )
+        options = PlaceOptions(avoid=self.avoid, restricted=False)
+        found = place(packing, self.rooms, bodies, staying, options, self.work.now.timestamp())
         if found.held is not None and not staying:
             self.futile[family] = found.held
         self._occupy(found.pods)
@@ -185,7 +178,8 @@ class _Search:
         freed = {name: -amount for name, amount in (known_requests(whole[0]["spec"]) or {}).items()}
         nodes = (one.node or one.annotations.get(ANNOTATION_PLANNED_NODE, "") for one in leaving)
         rooms = with_pods(self.rooms, [(node, freed) for node in nodes])
-        return place(self.work.observed.job.spec.placement, rooms, whole, (), avoid=self.avoid).held is None
+        packing, options = self.work.observed.job.spec.placement, PlaceOptions(avoid=self.avoid)
+        return place(packing, rooms, whole, (), options).held is None
 
     def _occupy(self, bodies: Sequence[dict[str, Any]]) -> None:
         if self.rooms is None:

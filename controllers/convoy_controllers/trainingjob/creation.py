@@ -9,7 +9,8 @@ from typing import Any
 
 from convoy_controllers.placement.gang_state import AFTER_GROUP_SECONDS, live
 from convoy_controllers.placement.gangs.backend import GangGroup
-from convoy_controllers.placement.placing import RECHECK_SECONDS, Placed, place
+from convoy_controllers.placement.placing import Placed, PlaceOptions, place
+from convoy_controllers.placement.waiting import RECHECK_SECONDS
 from convoy_controllers.trainingjob import claiming, gang, queueing
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import PodChanges, avoided, missing, pod_changes
@@ -74,13 +75,11 @@ def _placed(
         return Placed(lacking)
     leaving = {deletion.name for deletion in found.delete}
     roles = observed.job.spec.roles
-    return place(
-        observed.job.spec.placement,
-        observed.rooms,
-        lacking,
-        [one for one in live(slots.own.values()) if one.name not in leaving],
+    staying = [one for one in live(slots.own.values()) if one.name not in leaving]
+    options = PlaceOptions(
         avoid=avoided(observed, draft.status, slots.lost),
         spare={role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles},
         restricted=not draft.status.internal.pending.cause,
-        now=draft.now.timestamp(),
     )
+    packing, now = observed.job.spec.placement, draft.now.timestamp()
+    return place(packing, observed.rooms, lacking, staying, options, now)

@@ -13,7 +13,7 @@ from tests.unit.controllers.placement.placed_nodes import (
     restricted,
 )
 
-from convoy_controllers.placement.placing import place
+from convoy_controllers.placement.placing import PlaceOptions, place
 from convoy_controllers.placement.shortlist import SCORED_NODES
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
@@ -37,7 +37,7 @@ def test_the_first_attempt_in_a_large_cluster_is_restricted_to_scored_nodes() ->
 
 
 def test_an_attempt_after_a_failed_one_only_prefers_its_domains() -> None:
-    [made] = place(PREFERRED, LARGE, [body(0)], [], restricted=False).pods
+    [made] = place(PREFERRED, LARGE, [body(0)], [], PlaceOptions(restricted=False)).pods
     assert not restricted(made) and affinity(made)["preferredDuringSchedulingIgnoredDuringExecution"]
 
 
@@ -57,7 +57,7 @@ def test_pods_that_join_an_unschedulable_pod_are_not_restricted(staying: PodView
 def test_required_packing_stays_required_after_a_failed_attempt() -> None:
     required = Packing(topologyKeys=[RACK], pack="Required")
     staying = pod(unschedulable="no node", annotations={"convoy.dev/planned-node": "n0-0"})
-    [made] = place(required, LARGE, [body(0)], [staying], restricted=False).pods
+    [made] = place(required, LARGE, [body(0)], [staying], PlaceOptions(restricted=False)).pods
     assert restricted(made)
 
 
