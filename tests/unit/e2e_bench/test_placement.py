@@ -23,15 +23,15 @@ def test_tenants_fill_the_load_and_no_node_beyond_its_size():
 def test_a_job_fits_a_rack_by_the_room_for_whole_pods():
     state = Racks(NAMES)
     for name in NAMES:
-        state.take(name, CPUS)
+        state.add(name, CPUS)
     for name in NAMES[:10]:
-        state.take(name, -3)
+        state.add(name, -3)
     # Ten nodes with three processors each: ten pods of two processors, and thirty of one.
     assert state.fits_one_rack(Arrival("a", 10, 2))
     assert not state.fits_one_rack(Arrival("a", 11, 2))
     assert state.fits_one_rack(Arrival("a", 30, 1))
     # Room in two racks does not add up.
-    state.take(NAMES[10], -3)
+    state.add(NAMES[10], -3)
     assert not state.fits_one_rack(Arrival("a", 31, 1))
 
 
