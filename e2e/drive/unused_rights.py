@@ -25,6 +25,15 @@ USED_ELSEWHERE = (
     UsedElsewhere(
         OPERATOR,
         "get list watch create patch delete",
+        "workloads.kueue.x-k8s.io workloads/status.kueue.x-k8s.io localqueues.kueue.x-k8s.io "
+        "clusterqueues.kueue.x-k8s.io resourceflavors.kueue.x-k8s.io topologies.kueue.x-k8s.io "
+        "workloadpriorityclasses.kueue.x-k8s.io",
+        "the cluster of the slice has no Kueue",
+        f"{INTEGRATION}/operator/test_queues.py::test_a_job_waits_for_quota_and_its_end_frees_it",
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "get list watch create patch delete",
         "podgroups.scheduling.x-k8s.io podgroups.scheduling.volcano.sh",
         "the cluster of the slice has no gang scheduler",
         f"{GANGS}::test_a_backend_that_appears_later_gets_the_waiting_job",
