@@ -114,6 +114,11 @@ class Role(Model):
     """
 
     @property
+    def least(self) -> int:
+        """Return the number of pods without which a Member role cannot run."""
+        return self.min_replicas or self.replicas
+
+    @property
     def independent(self) -> bool:
         """Return True if the role's pods are outside the process group."""
         return self.membership is Membership.INDEPENDENT

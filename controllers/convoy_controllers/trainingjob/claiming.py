@@ -74,11 +74,7 @@ def yielded(reader: Reader, job: TrainingJob, own: int) -> tuple[Yielded, ...]:
     """
     if not _elastic(job):
         return ()
-    spare = {
-        role.name: role.replicas - (role.min_replicas or role.replicas)
-        for role in job.spec.roles
-        if not role.independent
-    }
+    spare = {role.name: role.replicas - role.least for role in job.spec.roles if not role.independent}
     found: dict[tuple[str, int], Yielded] = {}
 
     def give(role: str, replica: int, claimant: str, priority: int) -> None:
@@ -105,14 +101,19 @@ def yielded(reader: Reader, job: TrainingJob, own: int) -> tuple[Yielded, ...]:
 
 def _unplaced(reader: Reader, job: TrainingJob) -> list[tuple[str, int]]:
     """Return role and number of the replicas that have no pod with a node, the highest numbers first."""
-    metadata = job.metadata
-    placed = {
-        pod.name
-        for pod in reader.pods(metadata.namespace or "", metadata.name)
-        if pod.owner_uid == metadata.uid and pod.node and not ended(pod)
-    }
+    placed = {pod.name for pod in _placed_pods(reader, job)}
     layout = [slot for slot in slots(job) if slot.pod not in placed]
     return [(slot.role, slot.replica) for slot in sorted(layout, key=lambda slot: -slot.replica)]
+
+
+def _placed_pods(reader: Reader, job: TrainingJob) -> list[PodView]:
+    """Return the job's own pods that have a node and have not ended."""
+    metadata = job.metadata
+    return [
+        pod
+        for pod in reader.pods(metadata.namespace or "", metadata.name)
+        if pod.owner_uid == metadata.uid and pod.node and not ended(pod)
+    ]
 
 
 def spare_pods(reader: Reader, job: TrainingJob, priority: int) -> tuple[SparePod, ...]:
@@ -173,7 +174,7 @@ def hold(
     if observed.rooms is None:
         return Held(Violation(Reasons.READING_ROOM, Reasons.READING_ROOM.format(count=len(create))))
     claim, rooms = _claim(observed, create, frozenset(avoid))
-    if not any(one.count for one in claim.classes) or fits(claim, rooms):
+    if not claim.classes or fits(claim, rooms):
         return None
     leaving = list(placed.claims)
     if not leaving and (age is None or age < CHECK_SECONDS):
@@ -217,7 +218,7 @@ def _claim(
         for pod in observed.pods
         if pod.owner_uid == observed.job.metadata.uid and not pod.deleting and not ended(pod)
     )
-    least = {role.name: role.min_replicas or role.replicas for role in observed.job.spec.roles}
+    least = {role.name: role.least for role in observed.job.spec.roles}
     wanted = {
         name: min(count, max(0, least.get(name, count) - there[name])) for name, count in counts.items()
     }
@@ -234,16 +235,12 @@ def _claim(
 def _spare_of(reader: Reader, job: TrainingJob) -> list[SparePod]:
     """Return the pods of a job above its `minReplicas`, the highest numbers of each role."""
     metadata = job.metadata
-    live = [
-        one
-        for one in reader.pods(metadata.namespace or "", metadata.name)
-        if one.owner_uid == metadata.uid and one.node and not ended(one)
-    ]
+    placed = _placed_pods(reader, job)
     created = metadata.creation_timestamp.timestamp() if metadata.creation_timestamp else 0.0
     found = []
     for role in job.spec.roles:
-        own = sorted((one for one in live if one.labels.get(LABEL_ROLE) == role.name), key=_replica)
-        spare = own[(role.min_replicas or role.replicas) :] if not role.independent else []
+        own = sorted((one for one in placed if one.labels.get(LABEL_ROLE) == role.name), key=_replica)
+        spare = own[role.least :] if not role.independent else []
         found += [
             SparePod(
                 f"{metadata.namespace}/{metadata.name}",

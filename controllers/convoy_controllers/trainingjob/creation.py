@@ -78,7 +78,7 @@ def _placed(
     staying = [one for one in live(slots.own.values()) if one.name not in leaving]
     options = PlaceOptions(
         avoid=avoided(observed, draft.status, slots.lost),
-        spare={role.name: role.replicas - (role.min_replicas or role.replicas) for role in roles},
+        spare={role.name: role.replicas - role.least for role in roles},
         restricted=not draft.status.internal.pending.cause,
     )
     packing, now = observed.job.spec.placement, draft.now.timestamp()

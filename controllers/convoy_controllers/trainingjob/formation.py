@@ -68,7 +68,7 @@ def participants(
     for role in observed.job.spec.roles:
         if role.independent:
             continue
-        if sum(slot.role == role.name for slot in up) < (role.min_replicas or role.replicas):
+        if sum(slot.role == role.name for slot in up) < role.least:
             return ()
     names = {slot.pod for slot in up}
     missing = [slot for slot in layout if slot.pod not in names]

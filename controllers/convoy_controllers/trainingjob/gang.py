@@ -126,7 +126,7 @@ def _spec(job: TrainingJob) -> GangSpec:
             GangRole(
                 role.name,
                 role.template.spec.to_dict() if role.template else {},
-                role.min_replicas or role.replicas,
+                role.least,
                 role.replicas,
             )
             for role in members

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.views import RankView, SlotView
+from convoy_crds.condition_doc import GANG, QUEUE
 from convoy_crds.goodput import Cause, split, totals
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
@@ -31,24 +32,8 @@ _QUEUE = frozenset(
         Reasons.NOTHING_TO_RESUME,
         Reasons.POD_REJECTED,
         Reasons.POD_CONFLICT,
-        Reasons.GANG_MISSING,
-        Reasons.GANG_SPLIT,
-        Reasons.GANG_REFUSED,
-        Reasons.UNKNOWN_TOPOLOGY_KEY,
-        Reasons.READING_ROOM,
-        Reasons.NO_ROOM_TOGETHER,
-        Reasons.NEVER_TOGETHER,
-        Reasons.MAKING_ROOM,
-        Reasons.QUEUE_WAITING,
-        Reasons.QUEUE_EVICTED,
-        Reasons.QUEUE_CHANGED,
-        Reasons.QUEUE_LOST,
-        Reasons.QUEUE_INACTIVE,
-        Reasons.QUEUE_MISSING,
-        Reasons.QUEUE_REFUSED,
-        Reasons.QUEUE_PRIORITY_MISSING,
-        Reasons.QUEUE_CONFLICT,
-        Reasons.QUEUE_PLACES,
+        *GANG,
+        *QUEUE,
     )
 )
 _LATE_STEPS = timedelta(seconds=5)

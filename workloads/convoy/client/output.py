@@ -171,7 +171,7 @@ def _least_offsets(job: TrainingJob) -> Iterator[int]:
     for role in job.spec.roles:
         if role.independent:
             continue
-        fewest = role.min_replicas or role.replicas
+        fewest = role.least
         for replica in range(role.replicas):
             yield offset + max(0, replica - (role.replicas - fewest)) * role.processes_per_replica
         offset += fewest * role.processes_per_replica

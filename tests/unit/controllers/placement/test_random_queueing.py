@@ -110,7 +110,7 @@ class Scene:
             ready=True,
         )
 
-    # What others do. Each act is possible at any time.
+    # Acts of Kueue, users and kubelets. Each act is possible at any time.
 
     def admit(self, count: int) -> None:
         """Act as Kueue: admit every Workload that waits."""
