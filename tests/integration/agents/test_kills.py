@@ -27,6 +27,8 @@ from convoy_controllers.checkpoint.generation import Tier
 __all__ = ["folder", "job"]
 A, B, C, D, E = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444", "eeee-5555"
 pytestmark = pytest.mark.timeout(400)
+SLOW = 0.5
+"""Seconds of a step: the 120 steps must still run when a busy machine has copied the first saves."""
 
 
 class Machine(Host):
@@ -103,7 +105,7 @@ async def machine(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> Asy
             unmount_below(Path(root))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[int]:
     with fault_proxy.s3_server() as port:
         yield port
@@ -124,8 +126,8 @@ async def test_trainers_and_agents_are_killed_together(
         ranks += (calm := await train(folder, 1, 120, ["", ""]))
         wanted = await ended(calm)
         lines = await job.form(1, members)
-        ranks += (first := await train(folder, 1, 120, [A, B], slow=0.1))
-        await first[0].until(r"STEP 8\b")
+        ranks += (first := await train(folder, 1, 120, [A, B], slow=SLOW))
+        await first[0].until(r"STEP 4\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
         least = lines[0].stand["marks"][Tier.PEER.value][1]
         for host in (one, two):
@@ -193,8 +195,8 @@ async def test_a_job_is_restored_from_the_store_after_all_nodes_are_killed(
         ranks += (calm := await train(folder, 1, 120, ["", ""]))
         wanted = await ended(calm)
         lines = await job.form(1, [(A, one), (B, two)])
-        ranks += (first := await train(folder, 1, 120, [A, B], slow=0.1, tiers=tiers))
-        await first[0].until(r"STEP 8\b")
+        ranks += (first := await train(folder, 1, 120, [A, B], slow=SLOW, tiers=tiers))
+        await first[0].until(r"STEP 4\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.REMOTE.value, [0, 0]) >= [1, 4])
         least = lines[0].stand["marks"][Tier.REMOTE.value][1]
         await one.die()

@@ -36,7 +36,7 @@ async def test_training_is_bit_identical_after_the_loss_of_ranks_and_a_node(
         wanted = await ended(calm)
         assert len(wanted) == 2, "each rank has running means of its own"
         lines = await job.form(1, [(A, one), (B, two)])
-        ranks.extend(first := await train(folder, 1, 120, [A, B], slow=0.1))
+        ranks.extend(first := await train(folder, 1, 120, [A, B], slow=0.25))
         await first[0].until(r"STEP 8\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
         for uid in (A, B):
@@ -47,7 +47,7 @@ async def test_training_is_bit_identical_after_the_loss_of_ranks_and_a_node(
         for rank in first:
             rank.kill()
         lines = await job.form(2, [(A, one), (B, two)])
-        ranks.extend(second := await train(folder, 2, 120, [A, B], slow=0.1))
+        ranks.extend(second := await train(folder, 2, 120, [A, B], slow=0.25))
         await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
         report = await hub.report(A, lambda report: any(rank.progress.restore_ms for rank in report.ranks))

@@ -15,7 +15,7 @@ from convoy_workloads.engines.spotlight.live import exchange, ray_actors
 from convoy_workloads.engines.spotlight.live.connection import recipe
 from convoy_workloads.engines.spotlight.live.exchange import CONCURRENCY, Exchange
 from convoy_workloads.engines.spotlight.live.image import OtherImage, own_image
-from convoy_workloads.engines.spotlight.live.mailbox import MAX_CALLS
+from convoy_workloads.engines.spotlight.live.mailbox import MAX_CALLS, Call
 from convoy_workloads.engines.spotlight.live.messages import Pull
 from convoy_workloads.engines.spotlight.live.ray_actors import MAX_WORKERS, RayCluster
 from convoy_workloads.engines.spotlight.live.slot_starts import (
@@ -28,7 +28,7 @@ from convoy_workloads.engines.spotlight.live.slot_starts import (
 from convoy_workloads.engines.spotlight.live.spot_actor import SpotActor
 from convoy_workloads.engines.spotlight.params import Params
 from convoy_workloads.ray_cluster.head import WorkerNode
-from convoy_workloads.ray_cluster.outcomes import Lost, Outcome, Raised, Value
+from convoy_workloads.ray_cluster.outcomes import Late, Lost, Outcome, Raised, Value
 
 # The mailbox
 
@@ -59,6 +59,21 @@ def test_a_call_ends_at_its_deadline_and_a_late_answer_is_dropped() -> None:
         assert await mailbox.collect(0.0) == []
 
     asyncio.run(main())
+
+
+def test_calls_that_the_mailbox_returns_too_late_are_in_the_next_collection(actors: Actors) -> None:
+    calls, ends = iter(["first", "second"]), iter([Late(), Value([Call(1, "spot", Pull(1))]), Value([])])
+    asked: list[str] = []
+
+    def outcome(call: str, seconds: float) -> Outcome:
+        asked.append(call)
+        return next(ends)
+
+    mailbox = SimpleNamespace(collect=SimpleNamespace(remote=lambda seconds: next(calls)))
+    actors.cluster._exchange = mailbox
+    with patch.multiple(ray_actors, outcome=outcome):
+        found = [[one.number for one in actors.cluster.collect(0.5)] for _ in range(3)]
+    assert found == [[], [1], []] and asked == ["first", "first", "second"]
 
 
 # Slots

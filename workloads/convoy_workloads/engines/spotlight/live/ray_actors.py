@@ -63,6 +63,8 @@ class RayCluster:
     _left_out: int = 0
     """Slots that stay empty because there are MAX_WORKERS workers."""
     _exchange: Any = None
+    _collecting: Any = None
+    """The call of the mailbox that has not returned yet."""
 
     def start(self) -> None:
         """Start the mailbox on the driver's own node."""
@@ -146,8 +148,12 @@ class RayCluster:
         return Stored(ray.put(vector))
 
     def collect(self, seconds: float) -> list[Call]:
-        """Return the calls of workers."""
-        found = outcome(self._exchange.collect.remote(seconds), seconds + CALL_SECONDS)
+        """Return the calls of workers. A result that comes too late is returned by the next call."""
+        if self._collecting is None:
+            self._collecting = self._exchange.collect.remote(seconds)
+        found = outcome(self._collecting, seconds + CALL_SECONDS)
+        if not isinstance(found, Late):
+            self._collecting = None
         calls: list[Call] = found.value if isinstance(found, Value) else []
         came = {one.worker for one in calls} & set(self.running) - self.ready
         self.ready |= came
