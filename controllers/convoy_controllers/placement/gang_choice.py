@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_controllers.placement.gangs import BACKENDS
+from convoy_controllers.placement.gangs import BACKENDS, volcano
 from convoy_controllers.placement.gangs.backend import Backend, Gang
 from convoy_controllers.placement.requests import known_requests
 from convoy_controllers.resources import Resource
@@ -51,6 +51,8 @@ class GangSpec:
 
     packing: Packing
     roles: Sequence[GangRole]
+    queue: str = ""
+    """Queue of a scheduler with queues of its own; empty for its default."""
 
     @property
     def least(self) -> int:
@@ -80,6 +82,11 @@ class GangSpec:
     def scheduler(self, backend: Backend) -> str:
         """Return the name of the scheduler of the pods."""
         return self.value("schedulerName") or backend.scheduler or DEFAULT_SCHEDULER
+
+
+def queue_of(annotations: Mapping[str, str]) -> str:
+    """Return the Volcano queue that a job's annotations name; empty without one."""
+    return annotations.get(volcano.QUEUE_ANNOTATION, "")
 
 
 def choose(wanted: GangSpec, served: Collection[Resource]) -> tuple[Backend | None, Violation | None]:
@@ -148,6 +155,7 @@ def gang(wanted: GangSpec, name: str, owner: Mapping[str, Any], topology_key: st
         elastic=wanted.elastic,
         priority_class=wanted.priority_class,
         topology_key=wanted.topology_key if topology_key is None else topology_key,
+        queue=wanted.queue,
     )
 
 
@@ -191,6 +199,7 @@ def group_name(wanted: GangSpec, job: str, tail: str, start: Sequence[object]) -
     """Return the name of a PodGroup. `start`: facts that differ from start to start."""
     least = {role.name: role.least for role in wanted.roles}
     shape = [least, wanted.elastic, wanted.priority_class, wanted.topology_key]
+    shape += [wanted.queue] if wanted.queue else []
     return GroupName(job, tail, _digest(shape, _SHAPE_DIGITS), _digest(list(start), _START_DIGITS))
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Apply
+from convoy_controllers.placement.gang_choice import GangSpec
 from convoy_controllers.placement.gangs import BACKENDS
-from convoy_controllers.placement.gangs.backend import GangGroup, GangState
+from convoy_controllers.placement.gangs.backend import Backend, GangGroup, GangState
+from convoy_controllers.placement.gangs.volcano import DEFAULT_QUEUE
 from convoy_controllers.resources import Resource
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
@@ -76,6 +78,25 @@ def refused(found: GangGroup, refusals: Mapping[str, Refusal]) -> Violation | No
 def chooses_domain(found: GangGroup, group: Mapping[str, Any] | None) -> bool:
     """Return True if the scheduler itself chooses the domain of the gang. `group`: its PodGroup."""
     return group is not None and found.backend.state(group).chooses_domain
+
+
+def with_kept_queue(wanted: GangSpec, backend: Backend, group: Mapping[str, Any] | None) -> GangSpec:
+    """Return the gang with the queue of its PodGroup `group`, which stays although the job may name another
+    one by now.
+    """
+    there = str(((group or {}).get("spec") or {}).get("queue") or "") if backend.queues else ""
+    if not there or (there == DEFAULT_QUEUE and not wanted.queue):
+        return wanted
+    return replace(wanted, queue=there)
+
+
+def waits_freely(found: GangGroup, pods: Collection[PodView]) -> bool:
+    """Return True if the gang waits for its scheduler and holds no nodes meanwhile. `pods`: its live pods.
+
+    Without its least number of pods no scheduler places it: a quota may refuse the others.
+    """
+    enough = len(pods) >= max(1, found.gang.least)
+    return enough and not found.backend.holds_nodes and not any(one.node for one in pods)
 
 
 def in_use(group: Mapping[str, Any] | None, pods: Iterable[PodView]) -> bool:

@@ -7,6 +7,7 @@ is large enough, the smallest sufficient domain of the next key is filled, its l
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,8 @@ class Choice:
     none.
     """
     domain: Path = ()
-    """That domain: the names of the key at `level` and of all farther keys."""
+    """That domain: the names of the key at `level` and of all farther keys. Empty for pods that join others.
+    """
     whole: bool = True
     """True if every pod has a node."""
 
@@ -84,23 +86,29 @@ class _Fill:
 
 
 def choose(
-    classes: Sequence[PodClass], rooms: Sequence[Room], keys: int, *, required: bool
+    classes: Sequence[PodClass], rooms: Sequence[Room], keys: int, *, required: bool, attempt: str = ""
 ) -> Choice | NoRoom:
     """Return the nodes of the gang's pods. `keys`: number of topology keys, at least 1.
 
     With `required`, all pods are placed in one domain of the first key. If it has room for fewer pods than
     `count`, but for `least` of each class, the other pods have no node. Return NoRoom if no domain has.
+
+    `attempt`: any text that differs from attempt to attempt, if an earlier attempt with `required` has
+    failed; empty otherwise. The scheduler may have reasons against the best domain that nobody else can see,
+    such as volumes. The text then decides which of the sufficient domains is chosen.
     """
     wanted, classes = sum(one.count for one in classes), _hardest_first(classes, rooms)
     for level in range(1 if required else keys):
         domains = _domains(rooms, level)
         fitting = [name for name, inside in domains.items() if not any(_fill(classes, inside).left.values())]
         if fitting:
-            best = min(fitting, key=lambda name: (_spare(classes, domains[name]), name))
+            best = min(
+                fitting, key=lambda name: (_turn(attempt, name), _spare(classes, domains[name]), name)
+            )
             placed = _packed(classes, domains[best], level)
             return Choice(placed.nodes, level, best)
     if required:
-        return _largest(classes, rooms, wanted)
+        return _largest(classes, rooms, wanted, attempt)
     placed = _packed(classes, rooms, keys)
     return Choice(placed.nodes, keys, whole=not any(placed.left.values()))
 
@@ -111,7 +119,8 @@ def near(
     """Return nodes for pods that join others. `fixed`: domain paths of the nodes of those others.
 
     The nearest domains of the others come first, those with most of them before the rest, then the domains
-    of the next key. With `required`, only domains of the first key that the others use are chosen.
+    of the next key. With `required`, only domains of the first key that the others use are chosen. If they
+    have room for some of the pods, and for `least` of each class, the other pods have no node.
     """
     wanted, classes = sum(one.count for one in classes), _hardest_first(classes, rooms)
     found = _Fill(left={one.name: one.count for one in classes})
@@ -125,7 +134,8 @@ def near(
             inside = [room for room in domains.get(name, ()) if room.node not in used]
             _absorb(found, classes, inside)
             used |= {room.node for room in inside}
-    if any(found.left.values()) and required:
+    enough = all(one.count - found.left[one.name] >= one.least for one in classes)
+    if required and not (found.placed and enough):
         return NoRoom(max(fixed, key=fixed.count, default=()), found.placed, wanted)
     return Choice(found.nodes, 0 if required else keys, whole=not any(found.left.values()))
 
@@ -141,7 +151,14 @@ def _domains(rooms: Sequence[Room], level: int) -> dict[Path, list[Room]]:
     return found
 
 
-def _largest(classes: Sequence[PodClass], rooms: Sequence[Room], wanted: int) -> Choice | NoRoom:
+def _turn(attempt: str, name: Path) -> int:
+    """Return a number that orders domains, in another order for each attempt; 0 for the first attempt."""
+    return zlib.crc32(f"{attempt} {'/'.join(name)}".encode()) if attempt else 0
+
+
+def _largest(
+    classes: Sequence[PodClass], rooms: Sequence[Room], wanted: int, attempt: str
+) -> Choice | NoRoom:
     """Return the domain of the first key with room for most pods, if it has room for the least number of
     each class.
     """
@@ -151,7 +168,10 @@ def _largest(classes: Sequence[PodClass], rooms: Sequence[Room], wanted: int) ->
         for name, fill in fills.items()
         if all(one.count - fill.left[one.name] >= max(1, one.least) for one in classes)
     ]
-    best = min(enough or fills, key=lambda name: (-fills[name].placed, name), default=())
+    turn = attempt if enough else ""
+    best = min(
+        enough or fills, key=lambda name: (_turn(turn, name), -fills[name].placed, name), default=()
+    )
     if enough:
         return Choice(fills[best].nodes, 0, best, whole=False)
     return NoRoom(best, fills[best].placed if best else 0, wanted)

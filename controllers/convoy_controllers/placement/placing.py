@@ -22,7 +22,7 @@ from convoy_controllers.placement.rooms import (
     shared,
     unknown_keys,
 )
-from convoy_controllers.placement.shortlist import shortlist
+from convoy_controllers.placement.shortlist import SCORED_NODES, shortlist
 from convoy_controllers.placement.topology import Path, Topology
 from convoy_controllers.placement.waiting import RECHECK_SECONDS, drop, keep, known, recheck_seconds
 from convoy_controllers.views import PodView
@@ -53,6 +53,13 @@ def packs(packing: Packing) -> bool:
     return bool(packing.topology_keys) and packing.pack is not Pack.NONE
 
 
+def restricts(packing: Packing, rooms: Rooms | None, *, first_attempt: bool) -> bool:
+    """Return True if Convoy restricts pods to some domains, so that other pods may have a better chance."""
+    if not packs(packing):
+        return False
+    return packing.pack is Pack.REQUIRED or (first_attempt and len(rooms or ()) > SCORED_NODES)
+
+
 @dataclass(frozen=True, slots=True)
 class PlaceOptions:
     """Further conditions for the places of pods."""
@@ -65,6 +72,10 @@ class PlaceOptions:
     """True if `pack: Preferred` may restrict pods to the domains that kube-scheduler scores (see
     `shortlist`). It must not after a failed attempt, because the scheduler may have reasons against these
     domains that Convoy cannot see.
+    """
+    attempt: str = ""
+    """Any text that differs from attempt to attempt, if an earlier one has failed; empty otherwise. With
+    `pack: Required`, another attempt may then choose another domain.
     """
 
 
@@ -91,7 +102,16 @@ def place(
     required = packing.pack is Pack.REQUIRED
     restricted = options.restricted and not required and not any(_failed(pod) for pod in staying)
     avoid, spare = frozenset(options.avoid), options.spare
-    search = _Search(rooms, found, create, avoid, spare, required=required, restricted=restricted)
+    search = _Search(
+        rooms,
+        found,
+        create,
+        avoid,
+        spare,
+        required=required,
+        restricted=restricted,
+        attempt=options.attempt if required else "",
+    )
     wait = recheck_seconds(rooms, f"{create[0]['metadata'].get('namespace')}/{create[0]['metadata']['name']}")
     key = search.key(staying)
     if (held := known(rooms, key)) is not None:
@@ -119,6 +139,7 @@ class _Search:
     spare: Mapping[str, int]
     required: bool
     restricted: bool
+    attempt: str
 
     def choose(self, staying: Collection[PodView]) -> Choice | NoRoom:
         """Return the places, near the pods that stay."""
@@ -145,7 +166,9 @@ class _Search:
         return self.topology.keys, self.required, pods, admitted, self.avoid, fixed, bool(staying)
 
     def pinned(self, choice: Choice) -> list[dict[str, Any]]:
-        """Return the pods with their places. Pods without a place get the domain that the others share."""
+        """Return the pods with their places. Pods without a place get the domain that the others share. With
+        `required`, pods that would join others are left out if their domain has no room for them.
+        """
         found = self.topology
         left = {name: list(nodes) for name, nodes in choice.nodes.items()}
         room = self._room() if self.restricted else {}
@@ -156,6 +179,8 @@ class _Search:
             role = _role(body)
             nodes = left.get(role)
             node = nodes.pop(0) if nodes else ""
+            if self.required and not node and not choice.domain:
+                continue
             path = found.path(node) if node else shared
             if node and room and (role, path) not in lists:
                 lists[role, path] = shortlist(path, found, room[role])

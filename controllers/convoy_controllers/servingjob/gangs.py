@@ -20,6 +20,7 @@ from convoy_controllers.placement.gang_choice import (
     gang,
     group_name,
     missing_api,
+    queue_of,
 )
 from convoy_controllers.placement.gang_state import GangReport
 from convoy_controllers.placement.gangs.backend import GangGroup
@@ -69,7 +70,8 @@ def gang_of(work: Work, group: Group, revision: Revision | None) -> GangGroup | 
     if stored is None or backend is None or not stored.name or revision is None:
         return None
     owner = owner_reference(KIND.api_version, KIND.name, metadata.name, metadata.uid)
-    wanted = _spec(work, group, revision)
+    raw = gang_state.find(work.observed.gang_objects, stored.name) if backend.queues else None
+    wanted = gang_state.with_kept_queue(_spec(work, group, revision), backend, raw)
     return GangGroup(backend, gang(wanted, stored.name, owner, stored.topology_key))
 
 
@@ -136,5 +138,7 @@ def _spec(work: Work, group: Group, revision: Revision) -> GangSpec:
         role = revision.spec.role(group.record.role)
         spec = role.template.spec.to_dict() if role and role.template else {}
         roles = [GangRole(group.record.role, spec, group.size, group.size)]
-        work.gang_specs[family] = GangSpec(work.observed.job.spec.placement, roles)
+        job = work.observed.job
+        queue = queue_of(job.metadata.annotations)
+        work.gang_specs[family] = GangSpec(job.spec.placement, roles, queue)
     return work.gang_specs[family]

@@ -152,7 +152,8 @@ def _form(
     # Under Strict fencing, no incarnation forms while a worker of an earlier incarnation may still run.
     held = status.formed or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
-    if status.formed or chosen or pause or wanted.fencing or (wanted.held and not live(own.values())):
+    blocked = pause or wanted.fencing or (wanted.held and not live(own.values()))
+    if status.formed or chosen or blocked or gang.waits_freely(observed, draft, own):
         # Time during which Convoy itself blocks the start does not count against scheduleSeconds. The count
         # therefore starts again at 0 after that time. Pods that wait for a held one may never start.
         status.internal.pending.since = None

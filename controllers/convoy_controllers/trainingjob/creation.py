@@ -59,6 +59,9 @@ def wanted_changes(
     if placed.held is not None:
         found.held = placed.held
         found.waits.append(placed.recheck_seconds)
+        if blocked is None and group is not None and group.backend.queues and not live(own.values()):
+            # Without its PodGroup, a job that waits takes no room from others of its queue.
+            group = None
     elif placed.pods and not gang.exists(observed, group):
         # The response to the apply of the PodGroup shows which of its fields the API server keeps.
         found.waits.append(AFTER_GROUP_SECONDS)
@@ -74,12 +77,13 @@ def _placed(
     if gang.follows_scheduler(observed, draft.status) or queueing.chooses_places(observed):
         return Placed(lacking)
     leaving = {deletion.name for deletion in found.delete}
-    roles = observed.job.spec.roles
+    roles, pending = observed.job.spec.roles, draft.status.internal.pending
     staying = [one for one in live(slots.own.values()) if one.name not in leaving]
     options = PlaceOptions(
         avoid=avoided(observed, draft.status, slots.lost),
         spare={role.name: role.replicas - role.least for role in roles},
-        restricted=not draft.status.internal.pending.cause,
+        restricted=not pending.cause,
+        attempt=f"{observed.job.metadata.uid} {pending.since}" if pending.cause else "",
     )
     packing, now = observed.job.spec.placement, draft.now.timestamp()
     return place(packing, observed.rooms, lacking, staying, options, now)

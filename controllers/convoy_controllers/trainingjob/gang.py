@@ -21,9 +21,12 @@ from convoy_controllers.placement.gang_choice import (
     gang,
     group_name,
     missing_api,
+    queue_of,
 )
 from convoy_controllers.placement.gangs.backend import GangGroup
+from convoy_controllers.placement.placing import restricts
 from convoy_controllers.resources import Resource
+from convoy_controllers.trainingjob import queueing
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
@@ -65,7 +68,9 @@ def group(observed: Observed, status: TrainingJobStatus) -> GangGroup | None:
     if placed is None or not placed.group or backend is None:
         return None
     owner = owner_reference(KIND.api_version, KIND.name, metadata.name, metadata.uid)
-    return GangGroup(backend, gang(_spec(observed.job), placed.group, owner))
+    stored = gang_state.find(observed.gang_objects, placed.group)
+    wanted = gang_state.with_kept_queue(_spec(observed.job), backend, stored)
+    return GangGroup(backend, gang(wanted, placed.group, owner))
 
 
 def apply(observed: Observed, found: GangGroup | None) -> list[Apply]:
@@ -92,6 +97,19 @@ def follows_scheduler(observed: Observed, status: TrainingJobStatus) -> bool:
     """Return True if the scheduler itself chooses the domain of the job's pods."""
     found = group(observed, status)
     return found is not None and gang_state.chooses_domain(found, _object(observed, found))
+
+
+def waits_freely(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> bool:
+    """Return True if the job's pods may wait for their scheduler without a deadline: they hold no nodes, and
+    Convoy restricts them to no domains, so that other pods would have no better chance.
+    """
+    found = group(observed, draft.status)
+    if found is None or not gang_state.waits_freely(found, gang_state.live(own.values())):
+        return False
+    if follows_scheduler(observed, draft.status) or queueing.chooses_places(observed):
+        return True
+    first = not draft.status.internal.pending.cause
+    return not restricts(observed.job.spec.placement, observed.rooms, first_attempt=first)
 
 
 def report(
@@ -131,6 +149,7 @@ def _spec(job: TrainingJob) -> GangSpec:
             )
             for role in members
         ],
+        queue_of(job.metadata.annotations),
     )
 
 

@@ -41,7 +41,7 @@ test.
 _APPLY_SECONDS = 300.0
 # Kinds of the chart's objects that are not installed, because their programs run outside pods or are
 # simulated.
-_NOT_INSTALLED = {"Deployment", "DaemonSet", "Service", "PodDisruptionBudget"}
+_NOT_INSTALLED = {"Deployment", "DaemonSet", "Job", "Service", "PodDisruptionBudget"}
 
 
 class Plane:

@@ -70,6 +70,10 @@ class Backend:
     """Scheduler of the pods, if their template names none; empty for the default scheduler."""
     reports: bool = True
     """True if the scheduler itself writes the state of a placed PodGroup."""
+    holds_nodes: bool = False
+    """True if pods of a gang hold nodes while the gang waits."""
+    queues: bool = False
+    """True if the scheduler has queues of its own. A PodGroup uses up room of its queue even without pods."""
 
     def version(self, served: Collection[Resource]) -> Resource | None:
         """Return the PodGroup to use; None if the API server serves none."""

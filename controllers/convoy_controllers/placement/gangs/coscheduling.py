@@ -47,4 +47,5 @@ BACKEND = Backend(
     state,
     SCHEDULER,
     reports=False,
+    holds_nodes=True,
 )

@@ -13,6 +13,10 @@ from convoy_crds.placement import GangBackend
 ANNOTATION = "scheduling.k8s.io/group-name"
 ROLE_ANNOTATION = "volcano.sh/task-spec"
 SCHEDULER = "volcano"
+QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
+"""Annotation of a job that names its Volcano Queue."""
+DEFAULT_QUEUE = "default"
+"""Queue that Volcano's webhook writes into a PodGroup without one."""
 _PLACED: Mapping[str, bool | None] = {"Running": True, "Completed": True, "Unknown": True, "Inqueue": False}
 
 
@@ -56,4 +60,5 @@ BACKEND = Backend(
     member,
     state,
     SCHEDULER,
+    queues=True,
 )
