@@ -40,7 +40,14 @@ INFRA = ("--infra", "two-racks.infragraph.yaml", "--link", "rack-uplink=25,1000"
 
 
 @pytest.mark.parametrize(
-    "arguments", [["data-parallel.json"], ["torus.json"], ["two-racks.json"], ["two-racks.json", *INFRA]]
+    "arguments",
+    [
+        ["data-parallel.json"],
+        ["placements.json"],
+        ["torus.json"],
+        ["two-racks.json"],
+        ["two-racks.json", *INFRA],
+    ],
 )
 def test_the_examples_have_the_output_of_the_page(arguments: list[str]) -> None:
     files = [str(EXAMPLE.parent / one) if (EXAMPLE.parent / one).exists() else one for one in arguments]
@@ -48,6 +55,31 @@ def test_the_examples_have_the_output_of_the_page(arguments: list[str]) -> None:
     assert result.exit_code == 0, result.output
     page = (EXAMPLE.parents[2] / "docs" / "what-if.md").read_text()
     assert f"```output\n{result.stdout}```" in page
+
+
+def test_json_output_has_each_point_of_a_sweep() -> None:
+    code, output = invoke(str(EXAMPLE.parent / "placements.json"), "-o", "json")
+    points = json.loads(output)["points"]
+    assert code == 0 and len(points) == 12
+    assert points[0]["placement"] == "1 rack" and points[0]["stepSeconds"] > 0.095
+    assert points[-1]["bottleneckLink"]["name"] == "rack-0 -> spine"
+
+
+def test_a_step_may_come_from_traces_beside_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    made = ["trace", "generate", "--data", "2", "--layers", "2", "--out", str(folder)]
+    assert CliRunner().invoke(app, made).exit_code == 0
+    file = tmp_path / "step.json"
+    file.write_text(json.dumps({"step": {"trace": "traces"}, "links": {"hostGBps": 1}}))
+    code, output = invoke(str(file))
+    assert code == 0 and "STEP ms" in output and "Fastest" not in output
+    file.write_text(json.dumps({"step": {"trace": "missing"}, "links": {"hostGBps": 1}}))
+    code, output = invoke(str(file))
+    assert code == 1 and f"{tmp_path / 'missing'}" in output
+    assert CliRunner().invoke(app, [*made, "--tensor", "2"]).exit_code == 0
+    file.write_text(json.dumps({"step": {"trace": "traces"}, "links": {"hostGBps": 1}}))
+    code, output = invoke(str(file))
+    assert code == 1 and "step.trace:" in output and "not data-parallel" in output
 
 
 def test_json_output_has_the_times_of_each_node() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -17,7 +18,7 @@ from convoy_controllers.astrasim.loadstore.sweep import ALGORITHM, SIZE, Crossov
 from convoy_workloads.plot import curve
 
 
-def predict(body: Any, events: int, output: Output) -> bool:
+def predict(body: Any, events: int, output: Output, _folder: Path) -> bool:
     """Print the figures of a run or of a sweep. Return True: a run that is valid always ends."""
     found = study(body)
     if found.axes is None:

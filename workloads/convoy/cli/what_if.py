@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from convoy.cli import load_store, table
+from convoy.cli import load_store, step_study, table
 from convoy.cli.cluster import Failure
 from convoy.cli.output import Output
 from convoy.cli.text_file import read_text
@@ -23,6 +23,7 @@ from convoy_controllers.astrasim.parsing.fields import InvalidInput
 from convoy_controllers.astrasim.parsing.simulation import simulation
 from convoy_controllers.astrasim.result import RankFigures, Result
 from convoy_controllers.astrasim.run import EVENTS, run
+from convoy_controllers.astrasim.step.parsing import MEMBER as STEP
 
 MOST_BYTES = 64 << 20
 """Size of the largest file."""
@@ -58,9 +59,11 @@ def what_if(
 ) -> None:
     """Predict the times of a training step on a network that need not exist.
 
-    The command simulates collectives, messages and computation of each rank. A file with loadStore describes
-    one collective of GPUs by loads and stores of cache lines, or a sweep. With --oracle the command compares
-    the figures with those in a file. The exit status is 1 if a case differs, or if a rank cannot finish.
+    The command simulates collectives, messages and computation of each rank. A file with step describes a
+    data-parallel step, or takes it from a trace, and may sweep links, placements, buckets and ranks. A file
+    with loadStore describes one collective of GPUs by loads and stores of cache lines, or a sweep. With
+    --oracle the command compares the figures with those in a file. The exit status is 1 if a case differs, or
+    if a rank cannot finish.
     """
     if (file is None) == (oracle is None):
         raise Failure("what-if needs either FILE or --oracle FILE")
@@ -82,14 +85,17 @@ def predict(file: Path, events: int, output: Output, fabric: Fabric | None = Non
     if form is not None and fabric is not None:
         raise Failure(f"{file}: --infra is for a training step only")
     try:
-        ended = predict_step(body, events, output, fabric) if form is None else form(body, events, output)
+        if form is None:
+            ended = predict_nodes(body, events, output, fabric)
+        else:
+            ended = form(body, events, output, file.parent)
     except InvalidInput as error:
         raise Failure(f"{file}: {error}") from error
     raise typer.Exit(0 if ended else 1)
 
 
-def predict_step(body: Any, events: int, output: Output, fabric: Fabric | None = None) -> bool:
-    """Print the figures of a training step. Return True if all ranks finish."""
+def predict_nodes(body: Any, events: int, output: Output, fabric: Fabric | None = None) -> bool:
+    """Print the figures of the nodes of all ranks. Return True if all ranks finish."""
     result = run(simulation(body, fabric=fabric), events)
     if output is Output.JSON:
         typer.echo(json.dumps(_as_json(result), indent=2))
@@ -98,9 +104,12 @@ def predict_step(body: Any, events: int, output: Output, fabric: Fabric | None =
     return result.finished and not result.findings
 
 
-FORMS: Mapping[str, Callable[[Any, int, Output], bool]] = {LOAD_STORE: load_store.predict}
-"""Predictions of files other than a training step, by the member that marks such a file:
-(content, events, output format) -> True if the run ended.
+FORMS: Mapping[str, Callable[[Any, int, Output, Path], bool]] = {
+    LOAD_STORE: load_store.predict,
+    STEP: step_study.predict,
+}
+"""Predictions of files without nodes, by the member that marks such a file: (content, events, output format,
+folder of the file) -> True if the run ended.
 """
 
 
