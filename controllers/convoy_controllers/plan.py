@@ -13,6 +13,7 @@ from typing import Any
 
 from convoy_controllers.children import Child, Create, Delete, EndPod, Event
 from convoy_controllers.commands import Command
+from convoy_controllers.placement.forecast.case import Case
 from convoy_controllers.resources import Resource
 
 
@@ -50,6 +51,8 @@ class Plan:
     """The pod whose Events the operator reads next, as an example for all pods that do not start. None if
     no pod is late.
     """
+    simulate: tuple[Case, ...] = ()
+    """Steps that the operator simulates in the background. Their results are in later observations."""
     memory: object = None
     """Data for the next plan of the same object, which the operator keeps once this plan is executed. A
     restart of the operator loses the data. None: the operator keeps what it has.

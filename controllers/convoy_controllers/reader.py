@@ -13,6 +13,7 @@ from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.placement.forecast.ranking import Forecasts
 from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.resources import Resource
 from convoy_controllers.servingjob.loads import Load
@@ -231,6 +232,11 @@ class Reader(Protocol):
 
     def price_trace(self, pool: str) -> TraceLookup | None:
         """Return the price trace of a SpotPool; None if it has none, or was not read yet."""
+        ...
+
+    @property
+    def forecasts(self) -> Forecasts:
+        """Return the results of the simulations that plans have asked for."""
         ...
 
     def memory(self, parent_uid: str) -> Any:

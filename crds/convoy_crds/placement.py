@@ -17,6 +17,13 @@ MAX_CLAIMS = 256
 MAX_DOMAINS = 32
 """Maximum number of domains of one key in a status."""
 
+MAX_CANDIDATES = 8
+"""Maximum number of places in the ranking of a job."""
+LABEL_HOST_RATE = "convoy.dev/host-gbit"
+"""Node label with the rate of the link between the node and its rack, in Gbit/s."""
+LABEL_UPLINK_RATE = "convoy.dev/uplink-gbit"
+"""Node label with the rate of the link between the node's rack and the other racks, in Gbit/s."""
+
 LabelKey = Annotated[
     str,
     Field(
@@ -80,10 +87,54 @@ class Packing(Model):
     """Closeness of the pods. It has no effect without `topologyKeys`."""
 
 
+class Advise(StrEnum):
+    """Method by which Convoy compares places for a job's pods."""
+
+    NONE = "None"
+    """No comparison."""
+    SIMULATE = "Simulate"
+    """Convoy simulates the step of the job on each place, and prefers the place with the shortest step. The
+    node labels `convoy.dev/host-gbit` and `convoy.dev/uplink-gbit` name the rates of the links.
+    """
+
+
+Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
+
+
+class Step(Model):
+    """A data-parallel training step of one rank."""
+
+    forward_milliseconds: Milliseconds = 0
+    """Computation before the first gradient."""
+    backward_milliseconds: Milliseconds = 0
+    """Computation that yields the gradients, at a constant rate."""
+    optimizer_milliseconds: Milliseconds = 0
+    """Computation after all gradients are reduced."""
+    gradient_bytes: Annotated[int, Field(ge=1, le=1 << 42)]
+    """Bytes of all gradients."""
+    bucket_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 42)] = 26_214_400
+    """Bytes of a bucket of gradients, such as `bucket_cap_mb` of DistributedDataParallel."""
+
+
+_ADVISE_RULE = Rule(
+    "!has(self.advise) || self.advise != 'Simulate' || (has(self.step) && has(self.topologyKeys) "
+    "&& size(self.topologyKeys) > 0)",
+    "advise: Simulate needs step, the job's training step, and topologyKeys",
+    ".advise",
+)
+
+
 class Placement(Packing):
     """Where the pods of a job run."""
 
-    model_config = validated(_PACK_RULE)
+    model_config = validated(_PACK_RULE, _ADVISE_RULE)
+
+    advise: Advise = Advise.NONE
+    """Method by which Convoy compares places for the pods. It never delays the job: pods that are created
+    before the comparison has ended get the place that packing chooses.
+    """
+    step: Step | None = None
+    """The job's training step, for `advise`."""
 
     shrink_first: bool = True
     """True: to make room for a job of higher priority, this job gives up pods above `minReplicas` before any
@@ -145,6 +196,34 @@ class ClaimedPod(StatusModel):
     replica: int
 
 
+class RankedPlace(StatusModel):
+    """A place for the job's pods, and the predicted step there."""
+
+    name: str
+    """`packed`: the place that packing chooses; or the domain that is filled first; or `one pod per node`."""
+    step_ms: float
+    """Predicted milliseconds of a step."""
+    bottleneck: str = ""
+    """The busiest link."""
+
+
+class PlacementAdvice(StatusModel):
+    """The comparison of places, and the prediction for the job's own place beside what was measured."""
+
+    skipped: str = ""
+    """Reason why Convoy cannot compare places."""
+    places: Annotated[list[RankedPlace], Field(max_length=MAX_CANDIDATES)] = Field(default_factory=list)
+    """Places at the last start, the fastest first."""
+    chosen: str = ""
+    """Name of the place for which the pods were created."""
+    predicted_ms: float | None = None
+    """Predicted milliseconds of a step on the nodes where the ranks run."""
+    measured_ms: float | None = None
+    """Measured milliseconds of a step: the median of the ranks' recent steps."""
+    error_percent: float | None = None
+    """Difference between prediction and measurement, in percent of the measurement."""
+
+
 class PlacementStatus(StatusModel):
     """Where the job's pods run, and who placed them."""
 
@@ -169,3 +248,5 @@ class PlacementStatus(StatusModel):
     """Sum of the hops between ring neighbours: 0 within a node, 1 within a domain of the first key, one more
     for each further key that differs. Absent without topology keys.
     """
+    advice: PlacementAdvice | None = None
+    """Absent without `spec.placement.advise`."""

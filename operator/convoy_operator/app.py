@@ -41,6 +41,7 @@ from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.connection import connect, package_version
 from convoy_operator.discovery import Discovery
 from convoy_operator.events import EventRecorder
+from convoy_operator.forecasts.simulator import Simulator
 from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs, show_serving
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.hub import ca
@@ -135,6 +136,7 @@ class Operator:
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         traces = PriceTraces(cache, gateway, settings.namespace)
         self.discovery = Discovery(gateway, (one for one in (*cache.labelled, *cache.whole) if one.optional))
+        self.simulator = Simulator(self.queue.add)
         self.reader = reader = ClusterReader(
             cache,
             hub.reader,
@@ -143,6 +145,7 @@ class Operator:
             network=settings.network(),
             price_trace=traces.find,
             served=lambda: self.discovery.served,
+            forecasts=self.simulator.results,
         )
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
@@ -158,6 +161,7 @@ class Operator:
             metrics=metrics,
             settings=settings,
             pod_events=self.pod_events,
+            simulate=self.simulator.request,
             send=partial(route, hub),
             unsettled=hub.monitor.unsettled,
             lookups={
@@ -251,6 +255,7 @@ class Operator:
                     self.hub.monitor.run(),
                     self.labeler.run(),
                     self.pod_events.run(),
+                    self.simulator.run(),
                     self.order_collector.run(),
                     self._resync(),
                     self._count_goodput(),

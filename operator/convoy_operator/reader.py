@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
+from convoy_controllers.placement.forecast.ranking import Forecasts
 from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.reader import HubView
 from convoy_controllers.resources import Resource
@@ -78,13 +79,15 @@ class ClusterReader:
         network: NetworkSettings | None = None,
         price_trace: Callable[[str], TraceLookup | None] = lambda pool: None,
         served: Callable[[], frozenset[Resource]] = frozenset,
+        forecasts: Forecasts | None = None,
     ) -> None:
         """`refused` returns the refusals of a parent's children, by the parent's uid and metadata
         generation. `checkpoint_defaults`: settings for jobs without tiers. `network`: settings for the
         NetworkPolicies of jobs. `price_trace` returns the price trace of a SpotPool. `served` returns the
-        optional resources that the API server serves.
+        optional resources that the API server serves. `forecasts`: results of simulations.
         """
         self._served = served
+        self._forecasts: Forecasts = {} if forecasts is None else forecasts
         self._price_trace = price_trace
         self._network = network or NetworkSettings()
         self._checkpoint_defaults = checkpoint_defaults or CheckpointDefaults()
@@ -233,6 +236,11 @@ class ClusterReader:
     def price_trace(self, pool: str) -> TraceLookup | None:
         """Return the price trace of a SpotPool; None if it has none, or was not read yet."""
         return self._price_trace(pool)
+
+    @property
+    def forecasts(self) -> Forecasts:
+        """Return the results of the simulations that plans have asked for."""
+        return self._forecasts
 
     def memory(self, parent_uid: str) -> Any:
         """Return the `memory` of the newest executed plan of a parent; None if there is none."""

@@ -20,6 +20,7 @@ from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.merge_patch import merge_patch
+from convoy_controllers.placement.forecast.case import Case
 from convoy_controllers.plan import Plan
 from convoy_controllers.progress_throttle import ProgressThrottle
 from convoy_controllers.workers.refusal import Refusal
@@ -73,6 +74,8 @@ class ReconcileContext:
     metrics: Metrics
     settings: Settings
     pod_events: PodEvents
+    simulate: Callable[[Key, Sequence[Case]], None] = lambda key, cases: None
+    """Function that simulates the steps of an object's plan in the background."""
     send: Callable[[Command], None]
     """Function that sends a command to an agent if the agent is connected. A plan may repeat a command,
     because a repeated command has no effect.
@@ -237,6 +240,7 @@ class Reconciler:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
         self._context.pod_events.request(key, plan.inspect)
+        self._context.simulate(key, plan.simulate)
         if plan.memory is not None and self._cache.store(controller.resource).by_uid(parent.uid):
             self._reader.keep_memory(parent.uid, plan.memory)
         if (meter := self._context.meters.get(key.kind)) is not None:

@@ -7,11 +7,13 @@ node affinity. The scheduler makes the final decision.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_controllers.placement.affinity import pinned
+from convoy_controllers.placement.forecast.candidates import Candidate
+from convoy_controllers.placement.forecast.candidates import candidates as list_candidates
 from convoy_controllers.placement.packing import Choice, NoRoom, PodClass, choose, near
 from convoy_controllers.placement.requests import copies_that_fit, known_requests, pod_requests
 from convoy_controllers.placement.rooms import (
@@ -77,6 +79,10 @@ class PlaceOptions:
     """Any text that differs from attempt to attempt, if an earlier one has failed; empty otherwise. With
     `pack: Required`, another attempt may then choose another domain.
     """
+    best: Callable[[Sequence[Candidate]], Candidate | None] | None = None
+    """Function that receives places for all pods of a gang that has none, and returns the one to prefer; None
+    for the place that packing chooses.
+    """
 
 
 def place(
@@ -117,6 +123,9 @@ def place(
     if (held := known(rooms, key)) is not None:
         return Placed(held=held, recheck_seconds=wait)
     choice = search.choose(staying)
+    if options.best is not None and not staying and not options.attempt and not isinstance(choice, NoRoom):
+        preferred = options.best(search.candidates())
+        choice = choice if preferred is None else preferred.choice
     if isinstance(choice, NoRoom):
         held = keep(rooms, key, search.explain(choice, joins=bool(staying)), now)
         return Placed(held=held, recheck_seconds=wait)
@@ -149,6 +158,11 @@ class _Search:
         if fixed:
             return near(self._classes, free, levels, fixed, required=self.required)
         return choose(self._classes, free, levels, required=self.required)
+
+    def candidates(self) -> list[Candidate]:
+        """Return places for all pods, the one that packing chooses first."""
+        free = candidates(self.rooms, self.topology, self._specs, self.avoid, empty=False)
+        return list_candidates(self._classes, free, len(self.topology.keys), required=self.required)
 
     def _fixed(self, staying: Collection[PodView]) -> list[Path]:
         """Return the domain paths of the nodes of the pods that stay."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from convoy_controllers.cached import CachedObject
+from convoy_controllers.placement.forecast.ranking import Forecasts
 from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.resources import Resource
 from convoy_controllers.simulate import stores
@@ -99,6 +100,7 @@ class JobReader:
         self.network = NetworkSettings()
         self.checkpoint_defaults: CheckpointDefaults = cluster.defaults
         self.served: frozenset[Resource] = cluster.served
+        self.forecasts: Forecasts = {}
 
     def now(self) -> datetime:
         """Return the virtual time."""
@@ -168,6 +170,9 @@ class JobReader:
     def warning(self, pod_uid: str) -> PodWarning | None:
         """Return None: Events are not simulated."""
         return None
+
+    def memory(self, parent_uid: str) -> None:
+        """Return None: a TrainingJob remembers only places to compare, and no comparison is simulated."""
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
         """Return the reasons for refusing to create the job's children at the last attempt."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from convoy_controllers.children import Check, Create, delete_pod
 from convoy_controllers.commands import Command
 from convoy_controllers.placement.gang_state import live
+from convoy_controllers.placement.gangs.backend import GangGroup
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import NETWORK_POLICIES, PODS
 from convoy_controllers.trainingjob import (
@@ -18,6 +19,7 @@ from convoy_controllers.trainingjob import (
     digests,
     dropped_metrics,
     ending,
+    forecasting,
     formation,
     gang,
     nodes,
@@ -187,8 +189,7 @@ def _form(
         else:
             draft.phase(Phase.PENDING, found.reason, found.message)
         draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
-    numbering.show(observed, status, own)
-    waits.append(gang.report(draft, group, own, layout))
+    waits.append(_report_placement(draft, group, own, layout))
     return Plan(
         status=draft.stored(),
         status_first=status_first,
@@ -203,8 +204,19 @@ def _form(
         events=tuple(draft.events),
         commands=commands,
         inspect=inspected,
+        simulate=tuple(draft.simulate),
+        memory=draft.compared or None,
         requeue_after=_earliest(waits),
     )
+
+
+def _report_placement(
+    draft: Draft, group: GangGroup | None, own: Mapping[str, PodView], layout: Sequence[Slot]
+) -> float | None:
+    """Set the status of the placement. Return the seconds until it may change without an event, if any."""
+    numbering.show(draft.observed, draft.status, own)
+    forecasting.show(draft, own)
+    return gang.report(draft, group, own, layout)
 
 
 def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:

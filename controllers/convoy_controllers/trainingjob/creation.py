@@ -11,7 +11,7 @@ from convoy_controllers.placement.gang_state import AFTER_GROUP_SECONDS, live
 from convoy_controllers.placement.gangs.backend import GangGroup
 from convoy_controllers.placement.placing import Placed, PlaceOptions, place
 from convoy_controllers.placement.waiting import RECHECK_SECONDS
-from convoy_controllers.trainingjob import claiming, gang, queueing
+from convoy_controllers.trainingjob import claiming, forecasting, gang, queueing
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import PodChanges, avoided, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft
@@ -74,7 +74,10 @@ def _placed(
     observed: Observed, draft: Draft, lacking: Sequence[dict[str, Any]], slots: Slots, found: PodChanges
 ) -> Placed:
     """Return the missing pods with their places, near the pods that stay."""
+    advised = forecasting.wanted(draft)
     if gang.follows_scheduler(observed, draft.status) or queueing.chooses_places(observed):
+        if advised:
+            forecasting.skip(draft, forecasting.SCHEDULER)
         return Placed(lacking)
     leaving = {deletion.name for deletion in found.delete}
     roles, pending = observed.job.spec.roles, draft.status.internal.pending
@@ -84,6 +87,7 @@ def _placed(
         spare={role.name: role.replicas - role.least for role in roles},
         restricted=not pending.cause,
         attempt=f"{observed.job.metadata.uid} {pending.since}" if pending.cause else "",
+        best=(lambda found: forecasting.best(draft, found)) if advised else None,
     )
     packing, now = observed.job.spec.placement, draft.now.timestamp()
     return place(packing, observed.rooms, lacking, staying, options, now)

@@ -19,6 +19,7 @@ from convoy_controllers.trainingjob.queueing import queue_name
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds import checkpointstore, engine, spotpool
+from convoy_crds.placement import Advise
 from convoy_crds.trainingjob import KIND, TrainingJob
 
 
@@ -39,6 +40,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     may_claim = lacks and not job.status.formed and _may_preempt(reader, job)
     spare = claiming.spare_pods(reader, job, priority) if may_claim else ()
     claimed = job.status.placement is not None and bool(job.status.placement.claims)
+    advised = job.spec.placement.advise is Advise.SIMULATE
     return Observed(
         job=job,
         defaults=reader.checkpoint_defaults,
@@ -66,6 +68,9 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         gang_objects=tuple(
             one for resource in written(reader.served) for one in reader.children(resource, uid)
         ),
+        forecasts=reader.forecasts if advised else {},
+        compared=reader.memory(uid) or () if advised else (),
+        pace=reader.hub.paces().get(f"{key.namespace}/{key.name}") if advised else None,
         agent_nodes=len(reader.agent_nodes),
         holders=reader.hub.holders(uid),
         guard=reader.hub.guard(uid),

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.liveness.timings import SILENT_SECONDS
+from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.placement.forecast.case import Case
+from convoy_controllers.placement.forecast.ranking import Forecasts
 from convoy_controllers.placement.kueue.objects import QueueObjects
 from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.placement.yielding import SparePod
@@ -19,6 +22,9 @@ from convoy_crds.engine import Engine
 from convoy_crds.spotpool import SpotPool
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
+
+Compared = tuple[tuple[str, Case], ...]
+"""Places for the pods of a job, and the step there. The first is the one that packing chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,12 @@ class Observed:
     """Pods that elastic jobs of lower priority can give up, if this job lacks pods."""
     yielded: tuple[Yielded, ...] = ()
     """Pods that this job gives up."""
+    forecasts: Forecasts = field(default_factory=dict)
+    """Results of simulations. Empty without `spec.placement.advise`."""
+    compared: Compared = ()
+    """The places that the last plan compared when it created all pods."""
+    pace: JobPace | None = None
+    """The measured step; None before the ranks have reported steps, and without `spec.placement.advise`."""
     agent_nodes: int = 0
     """Number of nodes with the agent-ready label."""
     holders: tuple[str, ...] = ()

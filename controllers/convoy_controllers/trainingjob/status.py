@@ -9,9 +9,10 @@ from typing import Any
 
 from convoy_controllers.children import Event
 from convoy_controllers.condition_list import with_condition
+from convoy_controllers.placement.forecast.case import Case
 from convoy_controllers.trainingjob import interval, metrics, tiers
 from convoy_controllers.trainingjob.goodput import FaultMark, account
-from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.observed import Compared, Observed
 from convoy_controllers.trainingjob.progress import merge_progress, newest_checkpoint
 from convoy_crds.layout import slots
 from convoy_crds.reasons.reason import Reason
@@ -38,6 +39,10 @@ class Draft:
         self.status: TrainingJobStatus = observed.job.status.model_copy(deep=True)
         self.status.observed_generation = observed.job.metadata.generation
         self.events: list[Event] = []
+        self.simulate: list[Case] = []
+        """Steps to simulate."""
+        self.compared: Compared = ()
+        """The places that were compared for pods that this reconcile creates."""
 
     def condition(self, kind: str, holds: bool | None, reason: Reason, message: str) -> None:
         """Set one condition; `holds` None means Unknown. The transition time changes only with the

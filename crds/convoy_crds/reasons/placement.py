@@ -128,3 +128,9 @@ class PlacementReasons:
         "{own}); the job goes on with fewer pods, which come back when there is room again "
         "(spec.placement.shrinkFirst)",
     )
+    ADVICE_SKIPPED = Reason("AdviceSkipped", "spec.placement.advise: places are not compared: {why}")
+    PLACE_ADVISED = Reason(
+        "PlaceAdvised",
+        "the pods run at the place `packed`, with a predicted step of {own} ms. The place `{place}` would take "
+        "{other} ms: suspend and resume the job to move it there",
+    )

@@ -1,0 +1,1 @@
+"""Simulations of training steps, one child process at a time."""
