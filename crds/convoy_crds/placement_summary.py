@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from convoy_crds.placement import GangBackend, KeyPlacement, Pack, PlacementStatus, QueueState, QueueStatus
+from convoy_crds.placement import (
+    GangBackend,
+    KeyPlacement,
+    Pack,
+    PlacementAdvice,
+    PlacementStatus,
+    QueueState,
+    QueueStatus,
+    RankedPlace,
+)
 from convoy_crds.summaries import shorten_list
 from convoy_crds.trainingjob import TrainingJob
 
@@ -38,6 +47,8 @@ def placement_lines(job: TrainingJob) -> list[tuple[str, str]]:
         lines.append(("Domains", ", ".join(map(domains, placed.keys))))
     if placed.hops is not None:
         lines.append(("Ring hops", str(placed.hops)))
+    if placed.advice is not None:
+        lines += advice_lines(placed.advice)
     if placed.gang not in (None, GangBackend.NONE):
         lines.append(("Gang", f"{placed.gang}, PodGroup {placed.group}"))
     if placed.queue is not None:
@@ -45,6 +56,27 @@ def placement_lines(job: TrainingJob) -> list[tuple[str, str]]:
     if placed.claims:
         lines.append(("Room made by", claims(placed)))
     return lines
+
+
+def advice_lines(advice: PlacementAdvice) -> list[tuple[str, str]]:
+    """Return label and text of the compared places, and of the predicted and the measured step."""
+    lines = []
+    if advice.skipped:
+        lines.append(("Advice", f"none: {advice.skipped}"))
+    if advice.places:
+        lines.append(("Advice", "; ".join(_place(one, advice.chosen) for one in advice.places)))
+    if advice.predicted_ms is not None:
+        text = f"{advice.predicted_ms:.4g} ms"
+        if advice.measured_ms is not None and advice.error_percent is not None:
+            text += f", measured {advice.measured_ms:.4g} ms ({advice.error_percent:+.0f} %)"
+        lines.append(("Predicted step", text))
+    return lines
+
+
+def _place(one: RankedPlace, chosen: str) -> str:
+    """Return a place with its predicted step, such as `packed: 52 ms (here), busiest link ...`."""
+    link = f", busiest link {one.bottleneck}" if one.bottleneck else ""
+    return f"{one.name}: {one.step_ms:.4g} ms{' (here)' if one.name == chosen else ''}{link}"
 
 
 def queue(found: QueueStatus) -> str:

@@ -29,25 +29,25 @@ def network(ranks: int, bits_per_second: int) -> Iterator[list[list[str]]]:
     for example without the rights of root.
     """
     with contextlib.ExitStack() as stack:
-        switch, *holders = [stack.enter_context(_namespace()) for _ in range(ranks + 1)]
-        inside = _inside(switch)
-        run([*inside, "ip", "link", "add", "switch", "type", "bridge", "forward_delay", "0"])
-        run([*inside, "ip", "link", "set", "switch", "up"])
+        switch, *holders = [stack.enter_context(namespace()) for _ in range(ranks + 1)]
+        words = inside(switch)
+        run([*words, "ip", "link", "add", "switch", "type", "bridge", "forward_delay", "0"])
+        run([*words, "ip", "link", "set", "switch", "up"])
         for rank, holder in enumerate(holders):
-            port, own = f"port{rank}", _inside(holder)
+            port, own = f"port{rank}", inside(holder)
             peer = ["peer", "name", INTERFACE, "netns", str(holder)]
-            run([*inside, "ip", "link", "add", port, "type", "veth", *peer])
-            run([*inside, "ip", "link", "set", port, "master", "switch", "up"])
+            run([*words, "ip", "link", "add", port, "type", "veth", *peer])
+            run([*words, "ip", "link", "set", port, "master", "switch", "up"])
             run([*own, "ip", "link", "set", "lo", "up"])
             run([*own, "ip", "addr", "add", f"198.18.0.{rank + 1}/24", "dev", INTERFACE])
             run([*own, "ip", "link", "set", INTERFACE, "up"])
-            _limit(holder, bits_per_second)
+            limit(holder, INTERFACE, bits_per_second)
         # The kernel deletes the links with the namespaces.
-        yield [_inside(holder) for holder in holders]
+        yield [inside(holder) for holder in holders]
 
 
 @contextlib.contextmanager
-def _namespace() -> Iterator[int]:
+def namespace() -> Iterator[int]:
     """Yield the process id of the holder of a network namespace."""
     holder = subprocess.Popen(["unshare", "--net", "sleep", str(MAX_SECONDS)])
     try:
@@ -63,14 +63,16 @@ def _namespace() -> Iterator[int]:
         holder.wait()
 
 
-def _inside(holder: int) -> list[str]:
+def inside(holder: int) -> list[str]:
+    """Return the words before a command that runs in a network namespace."""
     return ["nsenter", f"--net=/proc/{holder}/ns/net"]
 
 
-def _limit(holder: int, bits_per_second: int) -> None:
+def limit(holder: int, interface: str, bits_per_second: int) -> None:
+    """Limit what a network namespace sends over an interface."""
     route, rate = RouteSocket(Path(f"/proc/{holder}/ns/net")), bits_per_second // 8
     try:
-        index = route.interfaces()[INTERFACE]
+        index = route.interfaces()[interface]
         route.limit_rate(index, HANDLE, rate, _BURST_BYTES, int(rate * _QUEUE_SECONDS) + _BURST_BYTES)
     finally:
         route.close()

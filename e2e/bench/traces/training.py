@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,12 +44,16 @@ def run_training(
     blocks: Sequence[str],
     steps: int,
     collectives: Sequence[int] = (),
+    connected: AbstractContextManager[list[list[str]]] | None = None,
 ) -> Run:
-    """Run a job with `blocks` of `steps` steps each. Raises TrainingError if a rank fails or is late."""
+    """Run a job with `blocks` of `steps` steps each. Raises TrainingError if a rank fails or is late.
+
+    `connected` yields the words before the command of each rank; without it, the shape names the links.
+    """
     with tempfile.TemporaryDirectory(prefix="convoy-traces-") as name:
         folder = Path(name)
         settings = Settings(name, shape, tuple(blocks), steps, tuple(collectives))
-        with _prefixes(shape) as prefixes:
+        with connected or _prefixes(shape) as prefixes:
             _run_ranks(settings, prefixes, folder)
         reports = [
             Report(**json.loads((folder / f"rank.{rank}.json").read_text())) for rank in range(shape.ranks)
