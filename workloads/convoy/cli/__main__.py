@@ -10,6 +10,7 @@ import typer
 from convoy.cli import change, check, engine, load, logs, quantize, show, simulate, what_if, why
 from convoy.cli.checkpoint.app import app as checkpoint
 from convoy.cli.cluster import Commands
+from convoy.cli.data import app as data
 from convoy.cli.experiment.app import app as experiment
 from convoy.cli.guard.app import app as guard
 from convoy.cli.rollout import app as rollout
@@ -37,6 +38,7 @@ app.command("delete")(change.delete)
 app.command("engine")(engine.engine)
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(experiment, name="experiment")
+app.add_typer(data, name="data")
 app.add_typer(guard, name="guard")
 app.add_typer(rollout, name="rollout")
 app.add_typer(spot, name="spot")
