@@ -177,6 +177,11 @@ bench-placement: binaries ## Packing into racks and whole gangs, beside stock sc
 	@$(BIN)/python -m e2e.bench placement $(if $(PART),--only $(PART))
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-advice
+bench-advice: binaries ## What the remedies of advice are worth; writes docs/bench/advice.json (as root; 30 minutes). PART=files runs one.
+	@$(BIN)/python -m e2e.bench advice $(if $(PART),--only $(PART))
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: bench-gpu
 bench-gpu: venv ## Probes, saves and engines on one NVIDIA GPU; writes docs/bench/gpu.json (15 minutes, as root).
 	@$(BIN)/python -m e2e.bench gpu

@@ -21,6 +21,7 @@ BENCHES = (
     Bench("serving", "e2e.bench.serving.command"),
     Bench("autoscaling", "e2e.bench.autoscaling.command"),
     Bench("placement", "e2e.bench.placement.command"),
+    Bench("advice", "e2e.bench.advice.command"),
     Bench("experiments", "e2e.bench.experiments.command"),
     Bench("spotlight", "e2e.bench.spotlight.command"),
     Bench("traces", "e2e.bench.traces.command"),

@@ -52,6 +52,7 @@ class FakeAgent:
     telemetry: bool = False
     """True if the agent forwards the ranks' telemetry."""
     _sweep_reports: list[wire.SweepReport] = field(default_factory=list)
+    _store_reports: list[wire.StoreReport] = field(default_factory=list)
     _changed: dict[str, None] = field(default_factory=dict)
     _removed: list[str] = field(default_factory=list)
     _telemetry: list[wire.PodTelemetry] = field(default_factory=list)
@@ -152,6 +153,9 @@ class FakeAgent:
         if kind == "sweep_order" and self.measure is not None:
             self._sweep_reports.append(self.measure(message.sweep_order, self.node))
             self._wake.set()
+        if kind == "store" and message.store.probe:
+            self._store_reports.append(reached(message.store))
+            self._wake.set()
         if kind == "drop_job":
             self._set_held(message.drop_job.job_uid, None)
         if kind not in ("assignment", "pick_port", "shutdown"):
@@ -197,6 +201,9 @@ class FakeAgent:
             reports, self._sweep_reports = self._sweep_reports, []
             for report in reports:
                 await call.write(wire.AgentMessage(sweep=report))
+            probes, self._store_reports = self._store_reports, []
+            for probe in probes:
+                await call.write(wire.AgentMessage(store=probe))
             changed, self._changed = self._changed, {}
             for uid in changed:
                 if (pod := self.pods.get(uid)) is not None:
@@ -237,3 +244,8 @@ class FakeAgent:
     def _mark_changed(self, uid: str) -> None:
         self._changed[uid] = None
         self._wake.set()
+
+
+def reached(store: wire.Store) -> wire.StoreReport:
+    """Return the report of an agent that reaches a store, which supports conditional writes."""
+    return wire.StoreReport(name=store.name, version=store.version, reached=True, conditional=True)

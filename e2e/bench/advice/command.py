@@ -1,0 +1,49 @@
+"""Command line of the bench: `python -m e2e.bench advice`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from convoy_workloads.bench.figures import Figures
+from convoy_workloads.bench.parts import PartedBench
+from e2e.bench.advice import files, sweep
+from e2e.bench.kit.options import chosen
+from e2e.bench.kit.parts import measure_parts
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+
+PARTS: Mapping[str, Callable[[Figures, Progress], None]] = {
+    "files": files.add,
+    "sweep": sweep.add,
+}
+"""Functions that measure a part and add its figures, by name of the part."""
+BENCH = PartedBench("advice", "make bench-advice", tuple(PARTS))
+
+
+def run(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Part to measure: {', '.join(PARTS)}. Repeatable. Default: all."),
+    ] = None,
+    record: Annotated[bool, typer.Option(help="Replace the rows of each part in the file.")] = True,
+) -> None:
+    """Measure what the remedies of advice are worth, beside what a user has without them.
+
+    Each part replaces its rows in docs/bench/advice.json.
+    """
+    progress = Progress()
+    parts = {name: partial(_measure, name, progress) for name in chosen(only, PARTS)}
+    try:
+        if failed := measure_parts(BENCH, parts, complete=record, progress=progress):
+            sys.exit("\n".join(failed))
+    except ClusterError as error:
+        sys.exit(str(error))
+
+
+def _measure(name: str, progress: Progress, found: Figures) -> None:
+    PARTS[name](found, progress)
