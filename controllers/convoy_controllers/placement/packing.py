@@ -102,9 +102,7 @@ def choose(
         domains = _domains(rooms, level)
         fitting = [name for name, inside in domains.items() if not any(_fill(classes, inside).left.values())]
         if fitting:
-            best = min(
-                fitting, key=lambda name: (_turn(attempt, name), _spare(classes, domains[name]), name)
-            )
+            best = min(fitting, key=lambda name: (_turn(attempt, name), _spare(classes, domains[name]), name))
             placed = _packed(classes, domains[best], level)
             return Choice(placed.nodes, level, best)
     if required:
@@ -169,9 +167,7 @@ def _largest(
         if all(one.count - fill.left[one.name] >= max(1, one.least) for one in classes)
     ]
     turn = attempt if enough else ""
-    best = min(
-        enough or fills, key=lambda name: (_turn(turn, name), -fills[name].placed, name), default=()
-    )
+    best = min(enough or fills, key=lambda name: (_turn(turn, name), -fills[name].placed, name), default=())
     if enough:
         return Choice(fills[best].nodes, 0, best, whole=False)
     return NoRoom(best, fills[best].placed if best else 0, wanted)

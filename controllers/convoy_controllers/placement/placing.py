@@ -157,7 +157,7 @@ class _Search:
         free = candidates(self.rooms, self.topology, self._specs, self.avoid, empty=False)
         if fixed:
             return near(self._classes, free, levels, fixed, required=self.required)
-        return choose(self._classes, free, levels, required=self.required)
+        return choose(self._classes, free, levels, required=self.required, attempt=self.attempt)
 
     def candidates(self) -> list[Candidate]:
         """Return places for all pods, the one that packing chooses first."""

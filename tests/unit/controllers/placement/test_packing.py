@@ -64,6 +64,19 @@ def test_an_elastic_gang_may_start_with_the_room_of_the_largest_domain() -> None
     assert isinstance(choose([pods(9, least=6)], RACKS, 2, required=True), NoRoom)
 
 
+@pytest.mark.parametrize(("count", "least"), [(2, 2), (6, 1)], ids=["whole", "elastic"])
+def test_attempts_after_a_failed_one_try_all_domains_that_hold_the_gang(count: int, least: int) -> None:
+    def racks(*attempts: str) -> set[tuple[str, ...]]:
+        found = [
+            choose([pods(count, least)], RACKS, 2, required=True, attempt=attempt) for attempt in attempts
+        ]
+        return {one.domain for one in found if isinstance(one, Choice)}
+
+    assert racks("") == {("b", "z1") if count == 2 else ("c", "z2")}
+    assert racks(*(f"uid {number}" for number in range(30))) == {("a", "z1"), ("b", "z1"), ("c", "z2")}
+    assert racks("uid 1") == racks("uid 1")
+
+
 def test_racks_of_the_same_name_in_two_zones_are_two_racks() -> None:
     rooms = [room("n1", "r", 2, "z1"), room("n2", "r", 2, "z2")]
     assert choose([pods(3)], rooms, 2, required=True) == NoRoom(("r", "z1"), 2, 3)
@@ -96,6 +109,24 @@ def test_a_replacement_comes_near_the_pods_that_stay() -> None:
     only_b = [one for one in RACKS if one.path[0] == "b"]
     assert used(near([pods(1)], only_b, 2, fixed, required=False)) == {"b1": 1}
     assert near([pods(1)], only_b, 2, fixed, required=True) == NoRoom(("a", "z1"), 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "placed"), [(3, 0, 3), (6, 0, 4), (6, 4, 4), (6, 5, None), (6, 6, None)]
+)
+def test_an_elastic_gang_gets_back_as_many_pods_as_its_domain_holds(
+    count: int, least: int, placed: int | None
+) -> None:
+    found = near([pods(count, least)], RACKS, 2, [("a", "z1")], required=True)
+    if placed is None:
+        assert found == NoRoom(("a", "z1"), 4, count)
+    else:
+        assert sum(used(found).values()) == placed and set(used(found)) <= {"a1", "a2"}
+
+
+def test_an_elastic_gang_waits_while_its_domain_has_no_room_at_all() -> None:
+    only_b = [one for one in RACKS if one.path[0] == "b"]
+    assert near([pods(2, least=0)], only_b, 2, [("a", "z1")], required=True) == NoRoom(("a", "z1"), 0, 2)
 
 
 @given(

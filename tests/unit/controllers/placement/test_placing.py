@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from tests.unit.controllers.placement.placed_nodes import (
     CORE,
@@ -59,6 +62,34 @@ def test_required_packing_stays_required_after_a_failed_attempt() -> None:
     staying = pod(unschedulable="no node", annotations={"convoy.dev/planned-node": "n0-0"})
     [made] = place(required, LARGE, [body(0)], [staying], PlaceOptions(restricted=False)).pods
     assert restricted(made)
+
+
+@pytest.mark.parametrize(("spare", "made"), [({"w": 3}, 2), ({"w": 1}, 2), ({}, 0)])
+def test_pods_without_room_beside_the_others_are_not_created(spare: dict[str, int], made: int) -> None:
+    required = Packing(topologyKeys=[RACK], pack="Required")
+    staying, rooms = pod(node="n0-0"), node_rooms(racks=2, per_rack=2)
+    found = place(
+        required, rooms, [body(number) for number in range(3)], [staying], PlaceOptions(spare=spare)
+    )
+    assert len(found.pods) == made and (found.held is None) is bool(made)
+    assert all(map(restricted, found.pods))
+
+
+def rack_of(manifest: Mapping[str, Any]) -> str:
+    """The rack to which a pod is restricted."""
+    [term] = affinity(manifest)["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return str(next(one["values"][0] for one in term["matchExpressions"] if one["key"] == RACK))
+
+
+def test_attempts_of_a_required_job_try_other_racks() -> None:
+    """The scheduler alone knows why the first rack does not do: a volume, a port, a device."""
+    job = PlacedJob(node_rooms(racks=3, per_rack=2), pack="Required")
+    job.schedulable = False
+    for _ in range(12):
+        job.settle().wait(job.job.spec.recovery.schedule_seconds + 1).settle().wait(130)
+    attempts = [{rack_of(one) for one in made.manifests} for made in job.plans if made.manifests]
+    assert len(attempts) == 12 and all(len(racks) == 1 for racks in attempts)
+    assert set.union(*attempts) == {"r0", "r1", "r2"}
 
 
 def test_a_job_whose_pods_found_no_node_tries_again_without_restriction() -> None:

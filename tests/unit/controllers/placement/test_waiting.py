@@ -35,9 +35,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     made: list[bool] = []
     original = placing.choose
 
-    def choose(classes: Any, rooms: Any, keys: int, *, required: bool) -> Any:
+    def choose(classes: Any, rooms: Any, keys: int, **facts: Any) -> Any:
         made.append(all(one.free["cpu"] == 8000 for one in rooms))
-        return original(classes, rooms, keys, required=required)
+        return original(classes, rooms, keys, **facts)
 
     monkeypatch.setattr(placing, "choose", choose)
     return made
