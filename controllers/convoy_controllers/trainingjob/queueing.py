@@ -18,7 +18,7 @@ from convoy_controllers.placement.kueue.names import (
     LABEL_CAPTURED,
     LABEL_QUEUE,
 )
-from convoy_controllers.placement.kueue.workload import PodSet, workload_name
+from convoy_controllers.placement.kueue.workload import PodSet, wishes, workload_name
 from convoy_controllers.resources import KUEUE_WORKLOADS
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import pod
@@ -193,6 +193,8 @@ def hold(observed: Observed) -> Violation | None:
     if unknown := observed.queue.priority.unknown:
         reason = Reasons.QUEUE_PRIORITY_MISSING
         return Violation(reason, reason.format(name=unknown))
+    if wrong := wishes(observed.job.metadata.labels, observed.job.metadata.annotations).wrong:
+        return Violation(Reasons.QUEUE_WAITING, Reasons.QUEUE_WAITING.format(queue=queue.name, why=wrong))
     why = state.message if state is not None else "Convoy creates its Workload"
     if state is not None and state.stage is Stage.FINISHED:
         why = f"Workload {queue.workload} is finished ({why}); delete it to queue the job again"

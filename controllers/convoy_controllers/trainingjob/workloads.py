@@ -12,7 +12,7 @@ from convoy_controllers.children import Apply, Child, Delete, PatchStatus, owner
 from convoy_controllers.placement.kueue import status as workload_status
 from convoy_controllers.placement.kueue.admission import Admission, Stage, admission, holds
 from convoy_controllers.placement.kueue.names import ANNOTATION_WORKLOAD, EVICTED
-from convoy_controllers.placement.kueue.workload import manifest, workload_name
+from convoy_controllers.placement.kueue.workload import manifest, wishes, workload_name
 from convoy_controllers.resources import KUEUE_WORKLOADS
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.queueing import Queue, find, own_pods, pod_sets
@@ -73,10 +73,11 @@ def _applied(observed: Observed, queue: Queue) -> list[Child]:
     job = observed.job
     sets = pod_sets(observed)
     known = workload_name(job.metadata.name, job.metadata.uid, queue.name, sets) == queue.workload
-    if not known or observed.queue.priority.unknown:
+    wanted = wishes(job.metadata.labels, job.metadata.annotations)
+    if not known or observed.queue.priority.unknown or wanted.wrong:
         return []
     owner = owner_reference(KIND.api_version, KIND.name, job.metadata.name, job.metadata.uid)
-    body = manifest(queue.workload, queue.name, sets, observed.queue.priority, owner)
+    body = manifest(queue.workload, queue.name, sets, observed.queue.priority, owner, wanted)
     admitted = queue.admission is not None and queue.admission.stage is Stage.ADMITTED
     return [Apply(KUEUE_WORKLOADS, body, required=not admitted)]
 

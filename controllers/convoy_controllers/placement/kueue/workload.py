@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from convoy_controllers.placement.kueue.names import LABEL_JOB_UID, LABEL_PRIORITY
+from convoy_controllers.placement.kueue.names import (
+    LABEL_JOB_UID,
+    LABEL_MAX_SECONDS,
+    LABEL_PRIORITY,
+    PROVISIONING_PREFIX,
+)
 from convoy_controllers.placement.kueue.priority import Priority
 from convoy_controllers.resources import KUEUE_WORKLOADS
 from convoy_crds.placement import Pack
@@ -69,6 +74,33 @@ def template_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a job's labels and annotations ask of Kueue, apart from queue and priority."""
+
+    max_seconds: int = 0
+    """Seconds for which the job may hold quota; 0 without a limit."""
+    provisioning: Mapping[str, str] = field(default_factory=dict)
+    """Annotations with parameters of the job's ProvisioningRequest."""
+    wrong: str = ""
+    """Description of a label with a wrong value; empty if there is none."""
+
+
+def wishes(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Wishes:
+    """Return what a job's labels and annotations ask of Kueue."""
+    text = labels.get(LABEL_MAX_SECONDS, "")
+    seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    return Wishes(
+        max_seconds=seconds,
+        provisioning={
+            name: value for name, value in annotations.items() if name.startswith(PROVISIONING_PREFIX)
+        },
+        wrong=f"label {LABEL_MAX_SECONDS} is {text!r}; it must be a whole number of seconds above 0"
+        if text and not seconds
+        else "",
+    )
+
+
 def partial_role(pod_sets: Iterable[PodSet]) -> str:
     """Return the podSet that gets `minCount`: the one that can do without most pods. Empty if none can.
 
@@ -100,6 +132,7 @@ def manifest(
     pod_sets: Sequence[PodSet],
     priority: Priority,
     owner: Mapping[str, Any],
+    wanted: Wishes = Wishes(),
 ) -> dict[str, Any]:
     """Return the Workload. `spec.active` is absent, because it belongs to administrators and to Kueue."""
     spec: dict[str, Any] = {
@@ -109,12 +142,17 @@ def manifest(
     }
     if priority.reference:
         spec["priorityClassRef"] = dict(priority.reference)
+    if wanted.max_seconds:
+        spec["maximumExecutionTimeSeconds"] = wanted.max_seconds
     labels = {LABEL_JOB_UID: str(owner["uid"])}
     if priority.workload_class:
         labels[LABEL_PRIORITY] = priority.workload_class
+    metadata: dict[str, Any] = {"name": name, "labels": labels, "ownerReferences": [dict(owner)]}
+    if wanted.provisioning:
+        metadata["annotations"] = dict(wanted.provisioning)
     return {
         "apiVersion": KUEUE_WORKLOADS.api_version,
         "kind": KUEUE_WORKLOADS.kind,
-        "metadata": {"name": name, "labels": labels, "ownerReferences": [dict(owner)]},
+        "metadata": metadata,
         "spec": spec,
     }

@@ -13,7 +13,7 @@ from convoy_controllers.placement.kueue.pods import Conflict
 from convoy_controllers.placement.kueue.pods import admitted as with_admission
 from convoy_controllers.placement.kueue.priority import Priority, priority
 from convoy_controllers.placement.kueue.topology import Domain
-from convoy_controllers.placement.kueue.workload import MAX_NAME, PodSet, manifest, workload_name
+from convoy_controllers.placement.kueue.workload import MAX_NAME, PodSet, manifest, wishes, workload_name
 from convoy_crds.placement import Pack
 
 SPEC: dict[str, Any] = {
@@ -75,6 +75,24 @@ def test_at_most_one_role_may_be_admitted_in_part(minimums: tuple[int, ...], par
 def test_the_topology_of_the_placement_is_asked_for(pack: Pack, level: str, wanted: Any) -> None:
     (found,) = body(0, pack=pack, level=level)["spec"]["podSets"]
     assert found.get("topologyRequest") == wanted
+
+
+def test_parameters_of_the_job_reach_its_workload() -> None:
+    labels = {"kueue.x-k8s.io/max-exec-time-seconds": "3600", "team": "a"}
+    provisioning = {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "600"}
+    found = manifest(
+        "w", "team", sets(0), Priority(), OWNER, wishes(labels, {**provisioning, "note": "of the user"})
+    )
+    assert found["spec"]["maximumExecutionTimeSeconds"] == 3600
+    assert found["metadata"]["annotations"] == provisioning
+    without = manifest("w", "team", sets(0), Priority(), OWNER, wishes({}, {}))
+    assert "maximumExecutionTimeSeconds" not in without["spec"] and "annotations" not in without["metadata"]
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "1h", "1.5", "\u0663", "9999999999", " 5"])
+def test_a_time_that_is_none_is_a_problem(text: str) -> None:
+    found = wishes({"kueue.x-k8s.io/max-exec-time-seconds": text}, {})
+    assert not found.max_seconds and repr(text) in found.wrong
 
 
 def test_the_name_changes_with_the_shape_and_fits_into_a_label() -> None:

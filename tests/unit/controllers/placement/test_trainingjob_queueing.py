@@ -328,6 +328,19 @@ def test_problems_of_the_workload_are_shown() -> None:
     assert not [one for one in of(made, Apply) if one.resource == KUEUE_WORKLOADS]
 
 
+def test_a_wrong_time_of_the_queue_is_shown_and_asks_for_nothing() -> None:
+    job = queued()
+    job.metadata.labels["kueue.x-k8s.io/max-exec-time-seconds"] = "1h"
+    made, after = run(see(job))
+    assert reason(after) == (Phase.PENDING, "QueueWaiting")
+    assert "max-exec-time-seconds is '1h'" in (after.status.message or "")
+    assert not [one for one in of(made, Apply) if one.resource == KUEUE_WORKLOADS]
+    job.metadata.labels["kueue.x-k8s.io/max-exec-time-seconds"] = "60"
+    made, _ = run(see(job))
+    (apply,) = [one for one in of(made, Apply) if one.resource == KUEUE_WORKLOADS]
+    assert apply.manifest["spec"]["maximumExecutionTimeSeconds"] == 60
+
+
 def test_a_pod_that_kueue_queues_itself_is_named() -> None:
     job = queued("")
     captured = replace(pod("job-worker-0", ""), gated=True, labels={"kueue.x-k8s.io/managed": "true"})
