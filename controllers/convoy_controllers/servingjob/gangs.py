@@ -25,6 +25,7 @@ from convoy_controllers.placement.gang_choice import (
 from convoy_controllers.placement.gang_state import GangReport
 from convoy_controllers.placement.gangs.backend import GangGroup
 from convoy_controllers.placement.topology import topology
+from convoy_controllers.placement.waiting import WAITING_REASONS
 from convoy_controllers.servingjob.groups import Group
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision
@@ -76,8 +77,13 @@ def gang_of(work: Work, group: Group, revision: Revision | None) -> GangGroup | 
 
 
 def applied(work: Work) -> Iterator[Apply]:
-    """Yield the PodGroups of all replicas."""
-    for _, found in _gangs(work):
+    """Yield the PodGroups of all replicas, except those that would only take room from others of their
+    queue.
+    """
+    for group, found in _gangs(work):
+        held, pods = work.held.get(group.key), gang_state.live(group.pods.values())
+        if found.backend.queues and not pods and held is not None and held.reason.name in WAITING_REASONS:
+            continue
         for one in gang_state.apply(found, work.observed.served):
             # Other replicas and the Service do not depend on it.
             yield replace(one, required=False)

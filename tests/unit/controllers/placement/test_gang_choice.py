@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,6 +143,12 @@ def test_a_name_tells_a_start_from_a_layout() -> None:
     assert now.has_shape_of(named(spec(), "uid", 0))
     assert now.has_shape_of(now.after(now.base, used=True))
     assert not now.has_shape_of(named(spec(role("worker", 3)), "uid", 1))
+
+
+def test_a_start_in_another_queue_has_another_name() -> None:
+    now = group_name(replace(spec(), queue="team"), "big", "", ["uid", 1])
+    assert not now.has_shape_of(named(spec(), "uid", 1))
+    assert gang(replace(spec(), queue="team"), "big-1", {}).queue == "team"
 
 
 def test_pods_that_still_end_keep_their_podgroup_to_themselves() -> None:

@@ -15,8 +15,10 @@ from tests.unit.controllers.placement.gang_objects import (
     PodGroups,
     scheduled,
 )
+from tests.unit.controllers.placement.placed_nodes import CORE, node_rooms
 
 from convoy_controllers.placement.gang_state import written
+from convoy_controllers.placement.rooms import Rooms
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import Resource
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
@@ -31,12 +33,14 @@ class Gangs(ToyCluster):
     def __init__(self, *served: Resource, topology: bool = False, **spec: Any) -> None:
         super().__init__(make_job(**spec), make_engine())
         self.groups = PodGroups(*served, topology=topology)
+        self.refused: dict[str, str] = {}
+        """Pods that the API server refuses, and why."""
 
     def observed(self) -> Observed:
         errors = {}
         if self.groups.refuses and self.groups.applied:
             errors = {self.groups.applied[-1].name: self.groups.refuses}
-        self.create_errors = errors
+        self.create_errors = {**errors, **self.refused}
         read = written(self.groups.served)
         return replace(super().observed(), served=self.groups.served, gang_objects=self.groups.objects(read))
 
@@ -250,6 +254,120 @@ def test_a_scheduler_that_does_not_run_is_reported_after_30_seconds() -> None:
     cluster.wait(30).step()
     assert cluster.condition["GangScheduled"] == ("False", "SchedulerMissing")
     assert "no scheduler named 'volcano'" in cluster.why("GangScheduled")
+
+
+LATE = 700.0
+"""More seconds than `recovery.scheduleSeconds`."""
+
+
+@pytest.mark.parametrize(
+    ("served", "kept"), [(V1ALPHA2, True), (V1BETA1, True), (VOLCANO_GROUPS, True), (PLUGINS, False)]
+)
+def test_a_gang_that_holds_no_nodes_keeps_its_place_at_its_scheduler(served: Resource, kept: bool) -> None:
+    cluster = Gangs(served)
+    cluster.schedulable = False
+    cluster.settle()
+    before = cluster.uids
+    for _ in range(3):
+        cluster.wait(LATE).settle()
+    assert (cluster.uids == before) is kept
+    if kept:
+        assert cluster.job.status.internal.pending.since is None
+        assert cluster.condition["GangScheduled"] == ("False", "GangWaiting")
+
+
+def test_a_gang_of_which_a_pod_has_a_node_gives_its_pods_back() -> None:
+    cluster = Gangs(V1BETA1)
+    cluster.schedulable = False
+    cluster.settle()
+    cluster.pod("job-worker-0", node="node-0", unschedulable="")
+    cluster.settle().wait(LATE).settle()
+    assert not cluster.pods and cluster.job.status.reason == "ScheduleDeadline"
+
+
+def test_a_gang_of_which_a_quota_refuses_pods_gives_the_others_back() -> None:
+    """Two jobs that each hold half of a ResourceQuota would block each other for ever."""
+    cluster = Gangs(V1BETA1)
+    cluster.schedulable = False
+    cluster.settle()
+    cluster.lose("job-worker-1")
+    cluster.refused = {"job-worker-1": "exceeded quota"}
+    cluster.settle().wait(LATE).settle()
+    assert not cluster.pods and cluster.job.status.reason == "ScheduleDeadline"
+
+
+class HeldGangs(Gangs):
+    """A job with `pack: Required`, and the room for its pods."""
+
+    def __init__(self, served: Resource, rooms: Rooms) -> None:
+        roles = [{"name": "worker", "replicas": 2, "template": {"spec": CORE}}]
+        super().__init__(served, roles=roles, placement=RACKS)
+        self.rooms = rooms
+
+    def observed(self) -> Observed:
+        return replace(super().observed(), rooms=self.rooms)
+
+
+def test_a_gang_in_a_rack_that_convoy_chose_gives_its_pods_back() -> None:
+    """Another rack may have room for it."""
+    cluster = HeldGangs(V1BETA1, node_rooms(racks=2, per_rack=2))
+    cluster.schedulable = False
+    cluster.settle()
+    assert len(cluster.pods) == 2
+    cluster.wait(LATE).settle()
+    assert not cluster.pods and cluster.job.status.reason == "ScheduleDeadline"
+
+
+@pytest.mark.parametrize(("served", "there"), [(VOLCANO_GROUPS, False), (V1BETA1, True)])
+def test_a_job_without_room_takes_no_room_of_volcanos_queue(served: Resource, there: bool) -> None:
+    cluster = HeldGangs(served, node_rooms(racks=2, per_rack=1))
+    for _ in range(3):
+        cluster.step()
+    assert cluster.job.status.reason == "NoRoomTogether" and bool(cluster.groups.names) is there
+    cluster.rooms = node_rooms(racks=2, per_rack=2)
+    cluster.settle()
+    assert len(cluster.pods) == 2 and cluster.groups.names == [cluster.group]
+    cluster.rooms = node_rooms(racks=2, per_rack=1)
+    cluster.settle()
+    assert cluster.groups.names == [cluster.group], "the pods need it"
+
+
+QUEUE = "scheduling.volcano.sh/queue-name"
+
+
+def in_queue(name: str) -> Gangs:
+    cluster = Gangs(VOLCANO_GROUPS)
+    cluster.job.metadata.annotations |= {QUEUE: name} if name else {}
+    return cluster
+
+
+def test_the_podgroup_is_in_the_volcano_queue_of_the_job() -> None:
+    assert in_queue("team").settle().groups.only()["spec"]["queue"] == "team"
+    assert "queue" not in in_queue("").settle().groups.only()["spec"]
+
+
+@pytest.mark.parametrize(("before", "after"), [("team", "other"), ("team", ""), ("", "other")])
+def test_another_queue_counts_from_the_next_start_without_pods_on(before: str, after: str) -> None:
+    cluster = in_queue(before).settle()
+    first, group = cluster.groups.only(), cluster.group
+    first["spec"].setdefault("queue", "default")  # as Volcano's webhook does
+    cluster.job.metadata.annotations = {QUEUE: after} if after else {}
+    cluster.settle()
+    assert cluster.groups.only() is first and first["spec"]["queue"] == (before or "default")
+    assert cluster.groups.applied[-1].manifest["spec"].get("queue", "default") == (before or "default")
+    cluster.spec(suspend=True).wait(60).settle()
+    cluster.spec(suspend=False).settle()
+    assert cluster.group != group
+    assert cluster.groups.only()["spec"].get("queue", "") == after
+
+
+def test_another_queue_of_a_waiting_job_counts_at_once() -> None:
+    cluster = in_queue("team")
+    cluster.schedulable = False
+    cluster.settle()
+    cluster.job.metadata.annotations = {QUEUE: "other"}
+    cluster.settle()
+    assert cluster.groups.only()["spec"]["queue"] == "other" and len(cluster.pods) == 2
 
 
 def test_convoy_packs_itself_if_the_api_server_drops_the_key() -> None:

@@ -242,6 +242,23 @@ def test_a_replica_without_room_waits_without_pods_and_says_so() -> None:
     assert servers.job.status.ready == "3/3" and not servers.record(2).no_room
 
 
+def test_a_replica_without_room_takes_no_room_of_volcanos_queue() -> None:
+    servers = GangServers(VOLCANO_GROUPS, replicas=3, roles=with_cpu(3), placement=REQUIRED).run(12)
+    assert servers.record(2).no_room and len(servers.pods) == 6
+    assert servers.groups.names == sorted([servers.group(0), servers.group(1)])
+    servers.cores["node-0"] = 5
+    servers.settle()
+    assert len(servers.pods) == 9 and len(servers.groups.names) == 3
+
+
+def test_a_replica_is_in_the_volcano_queue_of_its_job() -> None:
+    servers = GangServers(VOLCANO_GROUPS)
+    servers.job.metadata.annotations = {"scheduling.volcano.sh/queue-name": "team"}
+    assert servers.settle().groups.only()["spec"]["queue"] == "team"
+    servers.job.metadata.annotations = {}
+    assert servers.settle().groups.only()["spec"]["queue"] == "team", "it stays until the next start"
+
+
 def test_a_rack_that_could_never_hold_a_replica_is_a_fault() -> None:
     servers = GangServers(roles=with_cpu(5), placement=REQUIRED).run(3)
     assert not servers.pods and servers.condition["Degraded"] == ("True", "NeverTogether")
