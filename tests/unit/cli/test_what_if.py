@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from convoy.cli import what_if
 from convoy.cli.__main__ import app
+from convoy_crds.placement import Step
 
 from .infrastructures import BLUEPRINTS
 
@@ -59,8 +60,10 @@ def test_the_examples_have_the_output_of_the_page(arguments: list[str]) -> None:
 
 def test_json_output_has_each_point_of_a_sweep() -> None:
     code, output = invoke(str(EXAMPLE.parent / "placements.json"), "-o", "json")
-    points = json.loads(output)["points"]
+    found = json.loads(output)
+    points, step = found["points"], found["placementStep"]
     assert code == 0 and len(points) == 12
+    assert Step.model_validate(step).gradient_bytes == 800_000_000 and step["backwardMilliseconds"] == 60
     assert points[0]["placement"] == "1 rack" and points[0]["stepSeconds"] > 0.095
     assert points[-1]["bottleneckLink"]["name"] == "rack-0 -> spine"
 
@@ -73,6 +76,8 @@ def test_a_step_may_come_from_traces_beside_the_file(tmp_path: Path) -> None:
     file.write_text(json.dumps({"step": {"trace": "traces"}, "links": {"hostGBps": 1}}))
     code, output = invoke(str(file))
     assert code == 0 and "STEP ms" in output and "Fastest" not in output
+    assert 'spec.placement.step: {"forwardMilliseconds": 0,' in output
+    assert '"gradientBytes": 8388608' in output
     file.write_text(json.dumps({"step": {"trace": "missing"}, "links": {"hostGBps": 1}}))
     code, output = invoke(str(file))
     assert code == 1 and f"{tmp_path / 'missing'}" in output

@@ -14,7 +14,7 @@ from convoy.cli.output import Output
 from convoy_controllers.astrasim.parsing.fields import InvalidInput
 from convoy_controllers.astrasim.step.parsing import study_file
 from convoy_controllers.astrasim.step.shape import StepShape
-from convoy_controllers.astrasim.step.study import Point, study
+from convoy_controllers.astrasim.step.study import Point, Setup, study
 from convoy_workloads.plot import curve
 
 _HEADS = ("STEP ms", "EXPOSED ms", "COMMUNICATION ms", "SPEED", "BOTTLENECK", "USED")
@@ -24,11 +24,27 @@ def predict(body: Any, events: int, output: Output, folder: Path) -> bool:
     """Print the predictions. Return True: an invalid step raises InvalidInput."""
     found = study_file(body, lambda path: _read_trace(folder / path))
     points = study(found.setup, found.axes, events)
+    step = _job_step(found.setup)
     if output is Output.JSON:
-        typer.echo(json.dumps({"points": [_as_json(one) for one in points]}, indent=2))
+        shown = {"points": [_as_json(one) for one in points], "placementStep": step}
+        typer.echo(json.dumps(shown, indent=2))
     else:
         _print(points)
+        if "trace" in body["step"]:
+            typer.echo(f"spec.placement.step: {json.dumps(step)}")
     return True
+
+
+def _job_step(setup: Setup) -> dict[str, int]:
+    """Return the step in the form of `spec.placement.step` of a TrainingJob."""
+    shape = setup.shape
+    return {
+        "forwardMilliseconds": round(shape.head_seconds * 1e3),
+        "backwardMilliseconds": round(sum(one.seconds for one in shape.reductions) * 1e3),
+        "optimizerMilliseconds": round(shape.tail_seconds * 1e3),
+        "gradientBytes": shape.bytes,
+        "bucketBytes": setup.bucket_bytes or max(one.bytes for one in shape.reductions),
+    }
 
 
 def _read_trace(path: Path) -> tuple[StepShape, int]:
