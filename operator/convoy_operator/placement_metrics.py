@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -50,12 +51,26 @@ class PlacementMetrics:
             "Domains of the first topology key, summed over the running TrainingJobs with topology keys.",
             registry=registry,
         )
+        self.advised = Gauge(
+            "convoy_advised_jobs",
+            "TrainingJobs with placement.advise whose places are ranked, or cannot be compared (skipped).",
+            ["state"],
+            registry=registry,
+        )
+        self.forecast_error = Gauge(
+            "convoy_forecast_error_percent",
+            "Difference between the predicted and the measured step in percent of the measured one, mean of "
+            "the absolute values over the running TrainingJobs with placement.advise.",
+            registry=registry,
+        )
         self.show(())
 
     def show(self, statuses: Iterable[Mapping[str, Any]]) -> None:
         """Set the gauges from the statuses of all TrainingJobs."""
         gangs: Counter[tuple[str, str]] = Counter()
         queued: Counter[str] = Counter()
+        advised: Counter[str] = Counter()
+        errors: list[float] = []
         claimed = hops = domains = 0
         for status in statuses:
             placed = status.get("placement") or {}
@@ -65,6 +80,11 @@ class PlacementMetrics:
                 gangs[backend, "waiting" if _waits(status) else "placed"] += 1
             queued[(placed.get("queue") or {}).get("state", "")] += 1
             claimed += len(placed.get("claims") or ())
+            if (advice := placed.get("advice")) is not None:
+                advised["skipped"] += bool(advice.get("skipped"))
+                advised["ranked"] += bool(advice.get("places"))
+                if status.get("phase") == Phase.RUNNING and (error := advice.get("errorPercent")) is not None:
+                    errors.append(abs(error))
             if status.get("phase") == Phase.RUNNING and (keys := placed.get("keys")):
                 hops += placed.get("hops") or 0
                 domains += keys[0].get("domains") or 0
@@ -73,6 +93,9 @@ class PlacementMetrics:
                 self.gangs.labels(backend, state).set(gangs[backend, state])
         for queue_state in QueueState:
             self.queued.labels(queue_state.value).set(queued[queue_state.value])
+        for state in ("ranked", "skipped"):
+            self.advised.labels(state).set(advised[state])
+        self.forecast_error.set(fmean(errors) if errors else 0.0)
         self.claimed.set(claimed)
         self.hops.set(hops)
         self.domains.set(domains)

@@ -34,6 +34,15 @@ CLAIM = {"job": "low", "namespace": "team", "role": "w", "replica": 3}
         ([status("Failed", claims=[CLAIM])], "convoy_claimed_pods", (), 0),
         ([status(**RACKS), status(**RACKS), status()], "convoy_ring_hops", (), 10),
         ([status(**RACKS), status("Pending", **RACKS)], "convoy_ring_domains", (), 2),
+        ([status(advice={"skipped": "why"}), status()], "convoy_advised_jobs", ("skipped",), 1),
+        ([status(advice={"places": [{}], "errorPercent": -4.0})], "convoy_advised_jobs", ("ranked",), 1),
+        (
+            [status(advice={"errorPercent": one}) for one in (-4.0, 8.0)],
+            "convoy_forecast_error_percent",
+            (),
+            6,
+        ),
+        ([status("Failed", advice={"errorPercent": 9.0})], "convoy_forecast_error_percent", (), 0),
     ],
 )
 def test_gauges_follow_the_statuses(
@@ -43,5 +52,6 @@ def test_gauges_follow_the_statuses(
     metrics = PlacementMetrics(registry)
     metrics.show([status("Pending", "False", claims=[CLAIM], **RACKS)] * 3)
     metrics.show(statuses)
-    names = {"convoy_gangs": ("backend", "state"), "convoy_queued_jobs": ("state",)}.get(name, ())
-    assert registry.get_sample_value(name, dict(zip(names, labels, strict=True))) == value
+    names = {"convoy_gangs": ("backend", "state"), "convoy_queued_jobs": ("state",)}
+    names["convoy_advised_jobs"] = ("state",)
+    assert registry.get_sample_value(name, dict(zip(names.get(name, ()), labels, strict=True))) == value
