@@ -74,9 +74,8 @@ def _placed(
     observed: Observed, draft: Draft, lacking: Sequence[dict[str, Any]], slots: Slots, found: PodChanges
 ) -> Placed:
     """Return the missing pods with their places, near the pods that stay."""
-    advised = forecasting.wanted(draft)
     if gang.follows_scheduler(observed, draft.status) or queueing.chooses_places(observed):
-        if advised:
+        if forecasting.wanted(draft):
             forecasting.skip(draft, forecasting.SCHEDULER)
         return Placed(lacking)
     leaving = {deletion.name for deletion in found.delete}
@@ -87,7 +86,7 @@ def _placed(
         spare={role.name: role.replicas - role.least for role in roles},
         restricted=not pending.cause,
         attempt=f"{observed.job.metadata.uid} {pending.since}" if pending.cause else "",
-        best=(lambda found: forecasting.best(draft, found)) if advised else None,
+        best=forecasting.chooser(draft) if not staying else None,
     )
     packing, now = observed.job.spec.placement, draft.now.timestamp()
     return place(packing, observed.rooms, lacking, staying, options, now)

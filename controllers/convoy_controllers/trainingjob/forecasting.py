@@ -6,7 +6,8 @@ that packing chooses. The ranking then shows whether the next start will prefer 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from convoy_controllers.placement.forecast.candidates import Candidate
 from convoy_controllers.placement.forecast.case import MOST_RANKS, Case, case_of
@@ -37,7 +38,19 @@ def skip(draft: Draft, why: str) -> None:
     advice.skipped, advice.places, advice.chosen = why, [], ""
 
 
-def best(draft: Draft, found: Sequence[Candidate]) -> Candidate | None:
+def chooser(draft: Draft) -> Callable[[Sequence[Candidate]], Candidate | None] | None:
+    """Return the function that chooses one of several candidates; None if the job does not ask for it, or has
+    too many ranks.
+    """
+    if not wanted(draft):
+        return None
+    if (ranks := world_size(slots(draft.observed.job))) > MOST_RANKS:
+        skip(draft, f"the job has {ranks} ranks, more than the {MOST_RANKS} that are simulated")
+        return None
+    return partial(_best, draft)
+
+
+def _best(draft: Draft, found: Sequence[Candidate]) -> Candidate | None:
     """Return the candidate with the shortest predicted step, and record the ranking in the status. Return
     None while a simulation is missing, and if the places cannot be compared.
     """
@@ -45,9 +58,6 @@ def best(draft: Draft, found: Sequence[Candidate]) -> Candidate | None:
     labels = {name: room.node.labels for name, room in (observed.rooms or {}).items()}
     layout = slots(observed.job)
     if not found:
-        return None
-    if (ranks := world_size(layout)) > MOST_RANKS:
-        skip(draft, f"the job has {ranks} ranks, more than the {MOST_RANKS} that are simulated")
         return None
     try:
         cases = [_case(draft, _rank_nodes(draft, layout, one, labels), labels) for one in found]
