@@ -11,7 +11,7 @@ import typer
 
 from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
-from e2e.bench.advice import files, sweep
+from e2e.bench.advice import files, placements, sweep
 from e2e.bench.kit.options import chosen
 from e2e.bench.kit.parts import measure_parts
 from e2e.cluster.errors import ClusterError
@@ -20,6 +20,7 @@ from e2e.cluster.progress import Progress
 PARTS: Mapping[str, Callable[[Figures, Progress], None]] = {
     "files": files.add,
     "sweep": sweep.add,
+    "placements": placements.add,
 }
 """Functions that measure a part and add its figures, by name of the part."""
 BENCH = PartedBench("advice", "make bench-advice", tuple(PARTS))
