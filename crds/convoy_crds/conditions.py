@@ -30,6 +30,7 @@ _REFUSED = (
     Reasons.NOTHING_TO_RESUME,
     Reasons.INVALID_SPEC,
     Reasons.SPLIT_GROUP,
+    Reasons.ADVICE_DENIED,
 )
 _ENDS = (Reasons.MAX_RESTARTS, Reasons.REPEATED_ERROR, Reasons.DEADLINE_EXCEEDED, *INCURABLE)
 _JOB, _HEALTH = "TrainingJob", "NodeHealth"
@@ -140,6 +141,14 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         "The ranks report metrics that Convoy drops. Absent otherwise.",
         (Reasons.UNDECLARED_METRICS, Reasons.TOO_MANY_METRICS),
         "trainingjob-metrics",
+    ),
+    ConditionDoc(
+        _JOB,
+        ConditionType.ADVICE,
+        "The job violates a rule of advice of severity Warning. Absent without `spec.lint`. The training does "
+        "not depend on it.",
+        (Reasons.RULES_VIOLATED, Reasons.HINTS_ONLY, Reasons.RULES_KEPT),
+        "trainingjob-advice",
     ),
     ConditionDoc(
         _JOB,

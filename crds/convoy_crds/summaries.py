@@ -27,6 +27,7 @@ _BAD_WHEN_TRUE = frozenset(
         ConditionType.RESTARTING,
         ConditionType.STRAGGLER_DETECTED,
         ConditionType.METRICS_DROPPED,
+        ConditionType.ADVICE,
         ConditionType.RESULT_REFUSED,
         ConditionType.STOPPED_EARLY,
     }

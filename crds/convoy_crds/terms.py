@@ -81,6 +81,10 @@ ANNOTATION_PLANNED_NODE = "convoy.dev/planned-node"
 """Annotation with the node that Convoy chose for a pod. The pod's affinity prefers this node."""
 ANNOTATION_QUEUE_DOMAIN = "convoy.dev/queue-domain"
 """Annotation with the domain of the topology that the pod's queue chose for it."""
+ANNOTATION_DATASET_VERSION = "convoy.dev/dataset-version"
+"""Annotation of a job with the version of the data that it reads. Its user sets it."""
+ANNOTATION_REVISION = "convoy.dev/code-revision"
+"""Annotation of a job with the commit of the code that it runs. Its user sets it."""
 ANNOTATION_CONTAINER = "convoy.dev/container"
 """Annotation with the name of the ranks' container. It is needed because admission webhooks may insert
 containers before that container.
@@ -234,6 +238,8 @@ class ConditionType:
     """
     METRICS_DROPPED = "MetricsDropped"
     """Condition of TrainingJob. Absent if Convoy keeps all metrics that the ranks report."""
+    ADVICE = "Advice"
+    """Condition of TrainingJob: it violates a rule of advice of severity Warning. Absent without spec.lint."""
     TRACE_RECORDED = "TraceRecorded"
     """Condition of TrainingJob: the files of its newest recording are in the store. Absent without
     spec.trace.

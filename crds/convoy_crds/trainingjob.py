@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from convoy_crds import unchanged
+from convoy_crds.advice import Lint
 from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import (
     MAX_REPLICAS,
@@ -249,6 +250,8 @@ class TrainingJobSpec(Model):
     guard: Guard = Field(default_factory=Guard)
     placement: Placement = Field(default_factory=Placement)
     trace: Trace | None = None
+    lint: Lint | None = None
+    """Rules of advice that the operator checks the job against. If absent, it checks none."""
     suspend: bool = False
     """True: Convoy saves a checkpoint and deletes all pods, but keeps the job. False: the job runs."""
     managed_by: Annotated[str, Field(max_length=63)] | None = None

@@ -9,9 +9,11 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from convoy_crds.advice import MAX_FINDINGS, AdviceFinding, RunFacts
 from convoy_crds.meta import MAX_REPLICAS, Bookkeeping, Condition, StatusModel, map_list
 from convoy_crds.metric_names import MAX_METRICS
 from convoy_crds.placement import PlacementStatus
+from convoy_crds.provenance import JobProvenance
 from convoy_crds.trainingjob_independent import MAX_RECORDS, MAX_ROLES, IndependentRecord, IndependentStatus
 from convoy_crds.trainingjob_straggler import Straggler
 from convoy_crds.trainingjob_trace import TraceRecord, TraceStatus
@@ -327,7 +329,7 @@ class TrainingJobStatus(StatusModel):
         | None
     ) = None
     """The result that the program set, at most 3,500 bytes. Absent before the job has succeeded."""
-    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
+    conditions: Annotated[list[Condition], Field(max_length=24, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )
     roles: Annotated[list[RoleStatus], Field(max_length=MAX_ROLES, json_schema_extra=map_list("name"))] = (
@@ -345,6 +347,12 @@ class TrainingJobStatus(StatusModel):
     placement: PlacementStatus | None = None
     """Where the pods run, and who placed them."""
     trace: TraceStatus | None = None
+    advice: Annotated[list[AdviceFinding], Field(max_length=MAX_FINDINGS)] = Field(default_factory=list)
+    """Rules of advice that the job violates, at most 16. Absent without `spec.lint`."""
+    facts: RunFacts | None = None
+    """Facts about the run that these rules need. Absent without `spec.lint`."""
+    provenance: JobProvenance | None = None
+    """Record of the run, for a repetition. Absent before the job has ended."""
     internal: TrainingJobInternal = Field(default_factory=TrainingJobInternal)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convoy_crds.reasons.advice import AdviceReasons
 from convoy_crds.reasons.checkpointing import CheckpointingReasons
 from convoy_crds.reasons.common import CommonReasons
 from convoy_crds.reasons.experiments import ExperimentReasons
@@ -38,6 +39,7 @@ class Reasons(
     StragglerReasons,
     MetricReasons,
     TraceReasons,
+    AdviceReasons,
     ServingReasons,
     ScalingReasons,
     ExperimentReasons,
