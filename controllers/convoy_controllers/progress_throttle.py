@@ -15,7 +15,7 @@ WRITES_PER_SECOND = 4.0
 etcd 5 writes per second; the remaining write is reserved for transitions. The more jobs there are, the
 less often each job writes.
 """
-PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput", "internal.goodput"})
+PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput", "internal.goodput", "facts"})
 """Paths of the fields of a job's status that change all the time while the job runs."""
 
 K = TypeVar("K", bound=Hashable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from convoy_controllers.run_view import RunView
 from convoy_crds.trainingjob_straggler import Proof
 
 ENDED_PHASES = ("Failed", "Succeeded")
@@ -83,6 +84,8 @@ class PodView:
     """Probes and hooks of the ranks' container. If one of them fails, the kubelet stops the container."""
     image: str = ""
     """Image of `waiting_container`; if no container waits, image of the ranks' container."""
+    image_ids: Mapping[str, str] = field(default_factory=dict)
+    """Image that the node ran in each container, by digest, by name of the container."""
     disruption: str = ""
     """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
     ready: bool = False
@@ -229,6 +232,8 @@ class RankView:
     """
     result: str = ""
     """The job's result as its program wrote it, unchecked; empty if there is none."""
+    facts: RunView | None = None
+    """Facts about the pod; None for all ranks but the first of the pod, and before it has measured them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ REASONS = frozenset(
         Reasons.INVALID_PARAMS,
         Reasons.INVALID_SPEC,
         Reasons.SPEC_CHANGED,
+        Reasons.ADVICE_DENIED,
         Reasons.POD_REJECTED,
         Reasons.POD_CONFLICT,
         Reasons.IMAGE_PULL,

@@ -37,7 +37,7 @@ def decided(job: TrainingJob, status: TrainingJobStatus, views: Iterable[SlotVie
     if not cost:
         return kept
     busy = max(rank.copy_seconds for rank in ranks)
-    found = choose(cost, failure_rate(status.restarts.total, _training_hours(status)), busy)
+    found = choose(cost, failure_rate(status.restarts.total, training_hours(status)), busy)
     fresh = ChosenInterval(seconds=math.ceil(found.seconds), reason=found.reason)
     near = fresh.seconds == kept.seconds or abs(found.seconds - kept.seconds) < STEADY * kept.seconds
     return kept if near and kept.reason != UNMEASURED else fresh
@@ -67,7 +67,7 @@ def _kept(status: TrainingJobStatus) -> ChosenInterval:
     return known or ChosenInterval(seconds=UNMEASURED_SECONDS, reason=UNMEASURED)
 
 
-def _training_hours(status: TrainingJobStatus) -> float:
+def training_hours(status: TrainingJobStatus) -> float:
     """Return the hours in which ranks made steps, up to the newest report. The result changes only with a
     new report.
     """

@@ -13,7 +13,7 @@ from convoy_controllers.placement.placing import packs
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import PRIORITY_CLASSES
 from convoy_controllers.spotpool.members import pools_of
-from convoy_controllers.trainingjob import claiming, tiers
+from convoy_controllers.trainingjob import claiming, similar, tiers
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.queueing import queue_name
 from convoy_controllers.views import PodView
@@ -60,6 +60,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         rooms=reader.rooms() if lacks and (spare or claimed or packs(job.spec.placement)) else None,
         priority=priority,
         spare=spare,
+        similar=similar.names(reader, job),
         yielded=claiming.yielded(reader, job, priority),
         served=reader.served,
         queue=objects.read(

@@ -86,6 +86,10 @@ class Observed:
     """Pods that elastic jobs of lower priority can give up, if this job lacks pods."""
     yielded: tuple[Yielded, ...] = ()
     """Pods that this job gives up."""
+    similar: tuple[str, ...] = ()
+    """Names of other jobs that differ from this one only in values, and were created at the same time. Empty
+    without `spec.lint`.
+    """
     forecasts: Forecasts = field(default_factory=dict)
     """Results of simulations. Empty without `spec.placement.advise`."""
     compared: Compared = ()

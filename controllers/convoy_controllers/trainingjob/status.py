@@ -10,7 +10,7 @@ from typing import Any
 from convoy_controllers.children import Event
 from convoy_controllers.condition_list import with_condition
 from convoy_controllers.placement.forecast.case import Case
-from convoy_controllers.trainingjob import interval, metrics, tiers
+from convoy_controllers.trainingjob import advising, interval, metrics, tiers
 from convoy_controllers.trainingjob.goodput import FaultMark, account
 from convoy_controllers.trainingjob.observed import Compared, Observed
 from convoy_controllers.trainingjob.progress import merge_progress, newest_checkpoint
@@ -104,6 +104,7 @@ class Draft:
     def stored(self) -> dict[str, Any] | None:
         """Return the whole status as JSON; None if it equals the stored one."""
         self._account()
+        advising.set_condition(self)
         fresh = self.status.to_dict()
         return None if fresh == self.observed.job.status.to_dict() else fresh
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 
 from convoy_controllers.launching.jobs import misfits
+from convoy_controllers.trainingjob import advising
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_controllers.workers.violation import Violation
@@ -188,6 +189,7 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     root_forbidden,
     clashing_template,
     refused_template,
+    advising.denial,
 )
 
 
