@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_agents.pods.fields import MessageError, flag, number, show, text, whole
+from convoy_crds.advice import MAX_FOLDERS
 from convoy_crds.job_result import MAX_RESULT_BYTES
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
@@ -25,6 +26,8 @@ STDERR_BYTES = 2048
 """
 RESULT_BYTES = MAX_RESULT_BYTES + 1
 """Maximum bytes of a result that the agent forwards. The operator refuses a result of this size."""
+MAX_PATH = 256
+"""Maximum number of characters of a data folder's path; the rest is cut off."""
 RANK_STATES = ("STARTING", "RUNNING", "EXITED")
 
 
@@ -140,6 +143,32 @@ class Progress:
     """
     diverged: bool = False
     """True if the loss is NaN or infinite."""
+    facts: RunFacts | None = None
+    """Facts about the pod; None for all ranks but its first, and before it has measured them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """The files of a data volume, as far as the rank counted them."""
+
+    path: str
+    files: int
+    median_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Facts about a pod that its first rank measures. Times are in milliseconds."""
+
+    folders: tuple[DataFolder, ...] = ()
+    ms: int = 0
+    """Length of the measurement; 0 before."""
+    cpu_ms: int = 0
+    """Processor time of the rank's container in this time."""
+    accelerator_ms: int = 0
+    """Time in which an average accelerator was busy."""
+    accelerators: int = 0
+    """Number of accelerators that were measured."""
 
 
 FromLauncher = PortPicked | RankUpdate
@@ -185,6 +214,39 @@ def parse_progress(frame: Mapping[str, Any]) -> Progress:
         copy_ms=whole(frame, "copyMs", MAX_STEP, 0),
         restore_ms=whole(frame, "restoreMs", MAX_STEP, 0),
         diverged=flag(frame, "diverged"),
+        facts=_facts(frame),
+    )
+
+
+def _facts(frame: Mapping[str, Any]) -> RunFacts | None:
+    found = frame.get("facts")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise MessageError(f"facts: {show(found)} is not an object")
+    try:
+        return RunFacts(
+            _folders(found),
+            ms=whole(found, "ms", MAX_STEP, 0),
+            cpu_ms=whole(found, "cpuMs", MAX_STEP, 0),
+            accelerator_ms=whole(found, "acceleratorMs", MAX_STEP, 0),
+            accelerators=whole(found, "accelerators", 2**16, 0),
+        )
+    except MessageError as error:
+        raise MessageError(f"facts.{error}") from error
+
+
+def _folders(facts: Mapping[str, Any]) -> tuple[DataFolder, ...]:
+    found = facts.get("folders", [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise MessageError(f"folders: {show(found)} is not a list of objects")
+    if len(found) > MAX_FOLDERS:
+        raise MessageError(f"folders: {len(found)} folders, the maximum is {MAX_FOLDERS}")
+    return tuple(
+        DataFolder(
+            text(one, "path", MAX_PATH), whole(one, "files", MAX_STEP), whole(one, "medianBytes", MAX_STEP)
+        )
+        for one in found
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from convoy_agents.models.source import Failure, ModelState
 from convoy_agents.pods.assignment import Assignment, MemoryTiers, NodeAddress
-from convoy_agents.pods.messages import Progress
+from convoy_agents.pods.messages import Progress, RunFacts
 from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2, slot_tokens
 from convoy_crds.metric_names import MAX_METRICS
@@ -141,6 +141,19 @@ def _rank(rank: RankState) -> hub_pb2.RankReport:
     return report
 
 
+def _facts(facts: RunFacts) -> hub_pb2.RunFacts:
+    return hub_pb2.RunFacts(
+        folders=[
+            hub_pb2.DataFolder(path=one.path, files=one.files, median_bytes=one.median_bytes)
+            for one in facts.folders
+        ],
+        ms=facts.ms,
+        cpu_ms=facts.cpu_ms,
+        accelerator_ms=facts.accelerator_ms,
+        accelerators=facts.accelerators,
+    )
+
+
 def _progress(progress: Progress) -> hub_pb2.Progress:
     return hub_pb2.Progress(
         step=progress.step,
@@ -153,4 +166,5 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         copy_ms=progress.copy_ms,
         restore_ms=progress.restore_ms,
         diverged=progress.diverged,
+        facts=_facts(progress.facts) if progress.facts is not None else None,
     )

@@ -1446,6 +1446,7 @@ class Progress(_message.Message):
     RESTORE_MS_FIELD_NUMBER: _builtins.int
     DIVERGED_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     """0 if unknown"""
@@ -1468,6 +1469,10 @@ class Progress(_message.Message):
         64 names.
         """
 
+    @_builtins.property
+    def facts(self) -> Global___RunFacts:
+        """absent for all ranks but the first of the pod, and before it has measured them"""
+
     def __init__(
         self,
         *,
@@ -1482,16 +1487,85 @@ class Progress(_message.Message):
         restore_ms: _builtins.int = ...,
         diverged: _builtins.bool = ...,
         metrics: _abc.Iterable[Global___Metric] | None = ...,
+        facts: Global___RunFacts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "loss", b"loss"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "facts", b"facts", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "diverged", b"diverged", "loss", b"loss", "metrics", b"metrics", "restore_ms", b"restore_ms", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "diverged", b"diverged", "facts", b"facts", "loss", b"loss", "metrics", b"metrics", "restore_ms", b"restore_ms", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
     _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class RunFacts(_message.Message):
+    """Facts about a pod that its first rank measures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOLDERS_FIELD_NUMBER: _builtins.int
+    MS_FIELD_NUMBER: _builtins.int
+    CPU_MS_FIELD_NUMBER: _builtins.int
+    ACCELERATOR_MS_FIELD_NUMBER: _builtins.int
+    ACCELERATORS_FIELD_NUMBER: _builtins.int
+    ms: _builtins.int
+    """length of the measurement, from the rank's first step; 0 before"""
+    cpu_ms: _builtins.int
+    """processor time of the rank's container in it"""
+    accelerator_ms: _builtins.int
+    """time in it for which an average accelerator was busy"""
+    accelerators: _builtins.int
+    """number of accelerators that were measured; 0 without any"""
+    @_builtins.property
+    def folders(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataFolder]:
+        """the data volumes, at most 4"""
+
+    def __init__(
+        self,
+        *,
+        folders: _abc.Iterable[Global___DataFolder] | None = ...,
+        ms: _builtins.int = ...,
+        cpu_ms: _builtins.int = ...,
+        accelerator_ms: _builtins.int = ...,
+        accelerators: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_ms", b"accelerator_ms", "accelerators", b"accelerators", "cpu_ms", b"cpu_ms", "folders", b"folders", "ms", b"ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunFacts: _TypeAlias = RunFacts  # noqa: Y015
+
+@_typing.final
+class DataFolder(_message.Message):
+    """The files of a data volume, as far as the rank counted them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    MEDIAN_BYTES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """mount path"""
+    files: _builtins.int
+    median_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        files: _builtins.int = ...,
+        median_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "median_bytes", b"median_bytes", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DataFolder: _TypeAlias = DataFolder  # noqa: Y015
 
 @_typing.final
 class Metric(_message.Message):

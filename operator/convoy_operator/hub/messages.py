@@ -31,6 +31,7 @@ from convoy_controllers.views import (
 )
 from convoy_crds.job_result import MAX_RESULT_BYTES
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
+from convoy_operator.hub.run_messages import run_view
 from convoy_operator.hub.trace_messages import trace_view
 
 MAX_RANKS = 64
@@ -99,6 +100,7 @@ def rank_view(report: wire.RankReport) -> RankView:
         termination_requested=report.termination_requested,
         loading=seconds(report.loading_unix_ms),
         result=report.result[: MAX_RESULT_BYTES + 1],
+        facts=run_view(progress.facts) if progress and progress.HasField("facts") else None,
     )
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_agents.pods.messages import (
+    DataFolder,
     LauncherHello,
     MessageError,
     Metric,
@@ -14,6 +15,7 @@ from convoy_agents.pods.messages import (
     Progress,
     RankHello,
     RankUpdate,
+    RunFacts,
     parse_from_launcher,
     parse_hello,
     parse_progress,
@@ -31,6 +33,13 @@ TIMES = {
     "stepMs": 8,
     "checkpointMs": 1,
     "finishedMs": 7,
+}
+FACTS = {
+    "folders": [{"path": "/data", "files": 5, "medianBytes": 70}],
+    "ms": 60_000,
+    "cpuMs": 1500,
+    "acceleratorMs": 900,
+    "accelerators": 4,
 }
 GOOD = {"value": 0.5, "step": 3}
 RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCode": 1}
@@ -59,12 +68,13 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
             {"type": "progress", "step": 4, "totalSteps": 9, "samplesPerSecond": 2, "loss": None,
              "metrics": {"held_out_loss": GOOD, "ratio": {"value": None, "step": 4}}, "timeMs": 7,
              "firstStepMs": 6, "checkpointMs": 250, "saveMs": 12, "copyMs": 70, "restoreMs": 33,
-             "diverged": True},
+             "diverged": True, "facts": FACTS},
             Progress(
                 4, 9, 2.0, None, (Metric("held_out_loss", 0.5, 3), Metric("ratio", None, 4)), 7, 6, 250, 12,
-                70, 33, True,
+                70, 33, True, RunFacts((DataFolder("/data", 5, 70),), 60_000, 1500, 900, 4),
             ),
         ),
+        (parse_progress, {"type": "progress", "step": 4, "facts": {}}, Progress(4, facts=RunFacts())),
         (parse_from_launcher, {"type": "of a later version"}, None),
     ],
 )  # fmt: skip
@@ -98,6 +108,11 @@ def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> N
         (parse_progress, {"type": "progress", "step": 1, "saveMs": -1}, "saveMs"),
         (parse_progress, {"type": "progress", "step": 1, "copyMs": 2**53 + 1}, "copyMs"),
         (parse_progress, {"type": "progress"}, "step"),
+        (parse_progress, {"type": "progress", "step": 1, "facts": []}, "facts"),
+        (parse_progress, {"type": "progress", "step": 1, "facts": {"folders": {}}}, "facts.folders"),
+        (parse_progress, {"type": "progress", "step": 1, "facts": {"folders": ["a"]}}, "facts.folders"),
+        (parse_progress, {"type": "progress", "step": 1, "facts": {"folders": [{}] * 5}}, "facts.folders"),
+        (parse_progress, {"type": "progress", "step": 1, "facts": {"cpuMs": -1}}, "facts.cpuMs"),
         (parse_progress, {"type": "progress", "step": 10**400}, "step"),
         (parse_progress, {"type": "progress", "step": 1, "loss": "low"}, "loss"),
         (parse_progress, {"type": "progress", "step": 1, "loss": 10**400}, "loss"),

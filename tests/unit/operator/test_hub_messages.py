@@ -12,6 +12,7 @@ from tests.unit.operator.hub_agents import STATE, rank, report
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.commands import Assign, Member, MemoryTiers, PickPort, Shutdown
+from convoy_controllers.run_view import FolderView, RunView
 from convoy_controllers.views import CommitView, MetricView
 from convoy_crds.job_result import MAX_RESULT_BYTES
 from convoy_crds.metric_names import MAX_METRICS
@@ -89,6 +90,16 @@ class TestMessages:
         assert messages.skeleton(view) == messages.skeleton(
             messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3))]), "n0")
         )
+
+    def test_the_facts_of_a_run_are_bounded(self) -> None:
+        folders = [wire.DataFolder(path="/" + "d" * 999, files=2**60, median_bytes=7)] * 9
+        facts = wire.RunFacts(folders=folders, ms=60_000, cpu_ms=1500, accelerator_ms=900, accelerators=4)
+        view = messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3, facts=facts))]), "n0")
+        (one,) = view.ranks
+        assert one.facts is not None
+        assert one.facts == RunView(one.facts.folders, 1.5, 0.9, 4, 60.0)
+        assert len(one.facts.folders) == 4
+        assert one.facts.folders[0] == FolderView("/" + "d" * 255, 2**53, 7)
 
     def test_all_troubles_are_read_and_an_unknown_kind_is_the_gravest(self) -> None:
         troubles = [

@@ -9,6 +9,7 @@ import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from convoy_workloads.runtime.facts.collector import FactsCollector
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.log import log_line
@@ -32,7 +33,7 @@ class StepHook:
         self._context = context
         self._recorder = recorder
         self._heartbeat = HeartbeatWriter(context.heartbeat)
-        self._meter = Meter()
+        self._meter = Meter(facts=FactsCollector(context).message)
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._tracer = StepTracer(context)
         self._link: RankLink | None = None

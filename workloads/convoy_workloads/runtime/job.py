@@ -13,6 +13,7 @@ from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer
 from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.errors import DataError, Interrupted, PeerLost
 from convoy_workloads.runtime.exactness import bits_of, deterministic_on, exact, run_warmup_passes
+from convoy_workloads.runtime.facts.collector import FactsCollector
 from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.interruption import Interruption
@@ -65,7 +66,7 @@ class Job(Generic[P]):
         self._context = context
         self._heartbeat = HeartbeatWriter(context.heartbeat, joined=True)
         self._interruption = Interruption()
-        self._meter = Meter()
+        self._meter = Meter(facts=FactsCollector(context).message)
         self._printed = 0.0
         self._state = TrainingState(context.rank)
         self._processes: Processes = form(context)

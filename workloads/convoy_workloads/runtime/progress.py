@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from convoy_workloads.runtime.metrics import Metrics
@@ -19,7 +19,10 @@ class Meter:
     Times are seconds of any clock that only moves forward.
     """
 
-    def __init__(self, total: int | None = None) -> None:
+    def __init__(
+        self, total: int | None = None, facts: Callable[[], dict[str, Any] | None] = lambda: None
+    ) -> None:
+        """`facts` returns the facts about the run, if there are any."""
         self.total = total
         self.step = 0
         self.loss: float | None = None
@@ -36,6 +39,7 @@ class Meter:
         """Duration, in seconds, of the newest save that was copied to other nodes: from its start until all
         its copies were complete. 0 if no save has been copied.
         """
+        self._facts = facts
         self.restore_seconds = 0.0
         """Seconds that the restore at the start of this incarnation took; 0 without a restore."""
         self._samples = 0
@@ -97,6 +101,7 @@ class Meter:
             "saveMs": math.ceil(self.save_seconds * 1000) or None,
             "copyMs": math.ceil(self.copy_seconds * 1000) or None,
             "restoreMs": math.ceil(self.restore_seconds * 1000) or None,
+            "facts": self._facts(),
         }
         known = {name: value for name, value in found.items() if value is not None}
         return {"type": "progress", "step": self.step, "timeMs": time_ms, **known}

@@ -1,0 +1,25 @@
+"""Converts agents' messages about the facts of a run to the plain data of plans."""
+
+from __future__ import annotations
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.run_view import FolderView, RunView
+from convoy_crds.advice import MAX_FOLDERS
+
+MAX_PATH = 256
+"""Maximum number of characters of a data folder's path; the rest is cut off."""
+_MAX_NUMBER = 2**53
+
+
+def run_view(facts: wire.RunFacts) -> RunView:
+    """Return the facts in the form that plans use. Folders beyond the maximum are left out."""
+    return RunView(
+        folders=tuple(
+            FolderView(one.path[:MAX_PATH], min(one.files, _MAX_NUMBER), min(one.median_bytes, _MAX_NUMBER))
+            for one in facts.folders[:MAX_FOLDERS]
+        ),
+        cpu_seconds=facts.cpu_ms / 1000,
+        accelerator_seconds=facts.accelerator_ms / 1000,
+        accelerators=facts.accelerators,
+        seconds=facts.ms / 1000,
+    )
