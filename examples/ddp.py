@@ -26,7 +26,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, steps = dist.get_rank(), int(os.environ.get("STEPS", "300"))
     snapshot = Path(os.environ.get("SNAPSHOT", "snapshot.pt"))
-    torch.manual_seed(0)
+    torch.manual_seed(int(os.environ.get("SEED", "0")))
     model = DistributedDataParallel(
         nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
     )

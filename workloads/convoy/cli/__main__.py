@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli import change, check, engine, load, logs, quantize, show, simulate, what_if, why
+from convoy.cli import change, check, engine, lint, load, logs, quantize, show, simulate, what_if, why
 from convoy.cli.checkpoint.app import app as checkpoint
 from convoy.cli.cluster import Commands
 from convoy.cli.data import app as data
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 app.command("run")(check.run)
 app.command("validate")(check.validate)
+app.command("lint")(lint.lint)
 app.command("get")(show.get)
 app.command("why")(why.why)
 app.command("logs")(logs.logs)
@@ -37,8 +38,8 @@ app.command("restart")(change.restart)
 app.command("delete")(change.delete)
 app.command("engine")(engine.engine)
 app.add_typer(checkpoint, name="checkpoint")
-app.add_typer(experiment, name="experiment")
 app.add_typer(data, name="data")
+app.add_typer(experiment, name="experiment")
 app.add_typer(guard, name="guard")
 app.add_typer(rollout, name="rollout")
 app.add_typer(spot, name="spot")
