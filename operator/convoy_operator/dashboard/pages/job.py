@@ -13,7 +13,7 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import charts, job, jobs, metrics, timeline, topology, traces
+from convoy_operator.dashboard.core import advice, charts, job, jobs, metrics, timeline, topology, traces
 from convoy_operator.dashboard.core.formatting import clock
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.pages import live
@@ -81,6 +81,10 @@ class JobPage(OneJobPage[TrainingJob]):
         )
         self._straggler_note = text("p", "", "quiet")
         self._topology = TopologySection()
+        with box("div") as self._advice_section:
+            self._advice = self._table(
+                "Advice", "advice", advice.COLUMNS, "The job violates no rule of advice."
+            )
         with box("section", aria_labelledby="trace") as self._trace:
             text("h2", "Trace", id="trace")
             self._trace_facts = FactList()
@@ -131,6 +135,8 @@ class JobPage(OneJobPage[TrainingJob]):
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
         set_text(self._straggler_note, job.straggler_note(model))
+        show(self._advice_section, model.spec.lint is not None)
+        self._advice.show(advice.rows(model))
         show(self._trace, model.status.trace is not None)
         self._trace_facts.show(traces.facts(model))
         set_text(self._trace_note, model.status.trace.message if model.status.trace else "")
