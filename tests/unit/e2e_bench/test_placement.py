@@ -119,3 +119,22 @@ def test_volcano_enqueues_only_what_fits():
     assert not rule.enqueued
     rule.cycle(view(3, "a", "b"), 1.0)
     assert rule.enqueued == {"a"}
+
+
+@pytest.mark.parametrize("rule", [Coscheduling, Volcano])
+def test_the_room_of_gangs_that_have_ended_is_free_again(rule: type[Coscheduling | Volcano]):
+    scheduler, names = rule(), ("a", "b", "c")
+    groups = view(0, *names).groups
+    assert (
+        len(
+            scheduler.cycle(
+                View({f"n{index}": 1 for index in range(6)}, view(0, *names).waiting, {}, groups), 0.0
+            )
+        )
+        == 6
+    )
+    # The pods of `a` and `b` have succeeded: they hold no node, and their PodGroups are still there.
+    found = scheduler.cycle(
+        View({f"n{index}": 1 for index in range(6)}, view(0, "c").waiting, {}, groups), 1.0
+    )
+    assert sorted(found) == ["c-0", "c-1", "c-2"]

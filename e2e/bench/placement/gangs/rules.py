@@ -133,8 +133,10 @@ class Volcano:
     def cycle(self, view: View, now: float) -> dict[str, str]:
         """Return the node of each pod to bind, by name of the pod."""
         self.enqueued &= view.groups.keys()
-        # The processors that enqueued gangs without a node will use are spoken for.
-        idle = [name for name in self.enqueued if not view.bound.get(name)]
+        # The processors that enqueued gangs without a node will use are spoken for. Gangs that have ended use
+        # none.
+        waits = {one.gang for one in view.waiting}
+        idle = [name for name in self.enqueued & waits if not view.bound.get(name)]
         left = sum(view.free.values()) - sum(view.groups[name].cpus for name in idle)
         found: dict[str, str] = {}
         for group, pods in view.gangs():
