@@ -77,6 +77,7 @@ def pod_view(raw: Raw) -> PodView:
         ends_by=_ends_by(spec, status),
         stoppers=_stoppers(own),
         image=_image(spec, waiting) or own.get("image") or "",
+        image_ids=_image_ids(status),
         disruption=_disruption(status),
         ready=(ready := condition(status, "Ready")).get("status") == "True",
         ready_changed=unix(ready.get("lastTransitionTime")),
@@ -212,6 +213,19 @@ def _image(spec: Raw, waiting: Raw) -> str:
         if waiting and entry.get("name") == waiting.get("name"):
             return entry.get("image") or ""
     return ""
+
+
+def _image_ids(status: Raw) -> dict[str, str]:
+    """Return the image by digest that each container ran, without the prefix of old container runtimes."""
+    entries = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    found = {entry.get("name", ""): _digest(entry.get("imageID") or "") for entry in entries}
+    return {name: digest for name, digest in found.items() if digest}
+
+
+@lru_cache(maxsize=1024)
+def _digest(image_id: str) -> str:
+    """Return an image id without a scheme. Pods with the same image share the text."""
+    return image_id.rpartition("://")[2]
 
 
 def _failure(spec: Raw, status: Raw, waiting: Raw) -> ContainerEnd | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import finished, trace_results
+from convoy_controllers.trainingjob import finished, provenance, trace_results
 from convoy_controllers.trainingjob.goodput import FaultMark
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.result import set_result
@@ -104,6 +104,7 @@ def finish(
     draft.condition(ConditionType.RUNNING, False, reason, message)
     draft.drop(ConditionType.RESTARTING)
     trace_results.close_with_job(draft)
+    provenance.record(draft, own.values())
     draft.condition(
         ConditionType.COMPLETE if phase is Phase.SUCCEEDED else ConditionType.FAILED, True, reason, message
     )

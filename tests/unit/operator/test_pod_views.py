@@ -288,3 +288,11 @@ def test_a_pod_view_has_the_start_and_the_processor_request_of_the_ranks() -> No
     assert pod_view(given).cpu_millicores == 2000
     new = pod_view(raw(startTime=None))
     assert (new.started, new.cpu_millicores) == (0.0, 0)
+
+
+def test_a_pod_view_has_the_images_that_ran_by_digest() -> None:
+    body = raw(init={"fetch": terminated(0)})
+    ids = {"fetch": "team/fetch@sha256:1", RANKS: "docker-pullable://team/own@sha256:2", MESH: ""}
+    for one in (*body["status"]["initContainerStatuses"], *body["status"]["containerStatuses"]):
+        one["imageID"] = ids[one["name"]]
+    assert pod_view(body).image_ids == {"fetch": "team/fetch@sha256:1", RANKS: "team/own@sha256:2"}

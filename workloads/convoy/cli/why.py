@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from convoy.cli import provenance as records
 from convoy.cli import why_experiment
 from convoy.cli import why_serving as serving
-from convoy.cli.cluster import Context, Namespace, connect
+from convoy.cli.cluster import Context, Failure, Namespace, connect
 from convoy.cli.jobs import ObjectName, find, job_collection
 from convoy.cli.messages import ShownMessages, indented
+from convoy.cli.output import Output
 from convoy.client import Client
 from convoy.client.pod_logs import rank_container
 from convoy_crds.experiment import Experiment
@@ -48,21 +51,49 @@ MAX_METRICS = 8
 EVENTS_TRUNCATED = "  (some Events are left out: `kubectl describe pod NAME` shows all Events of a pod)"
 
 
-def why(name: ObjectName, namespace: Namespace = None, context: Context = None) -> None:
+def why(
+    name: ObjectName,
+    provenance: Annotated[
+        bool,
+        typer.Option(
+            "--provenance", help="Show the record of a TrainingJob that has ended: what a repetition needs."
+        ),
+    ] = False,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="Output format; json only with --provenance.")
+    ] = Output.TEXT,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
     """Explain the state of a job or an experiment.
 
     The command shows the conditions, the last faults, the pods and the newest Events. For a TrainingJob it
     also shows the goodput and the newest checkpoint; for a ServingJob the model, the revisions and the
     replicas with a fault. For an Experiment it shows the failed runs and the jobs instead of pods.
     """
+    if output is Output.JSON and not provenance:
+        raise Failure("--output json needs --provenance")
     client = connect(namespace, context)
     found = find(client, name)
+    if provenance:
+        _print_record(found, output)
+        return
     now, shown = datetime.now(UTC), ShownMessages()
     if isinstance(found, Experiment):
         lines = _about_experiment(client, found, now, shown)
     else:
         lines = _about_job(client, found, now, shown)
     for line in lines:
+        typer.echo(line)
+
+
+def _print_record(found: Any, output: Output) -> None:
+    if not isinstance(found, TrainingJob):
+        raise Failure(f"{found.metadata.name} is no TrainingJob: only TrainingJobs have a record")
+    if output is Output.JSON:
+        typer.echo(json.dumps(records.document(found), indent=2))
+        return
+    for line in records.lines(found):
         typer.echo(line)
 
 
@@ -112,6 +143,7 @@ def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[s
     lines += _independent(job)
     lines += _stragglers(job)
     lines += _metrics(job)
+    lines += _advice(job)
     return lines + goodput(job, now) + _checkpoint(job, now)
 
 
@@ -161,6 +193,12 @@ def _stragglers(job: TrainingJob) -> Iterator[str]:
 def _metrics(job: TrainingJob) -> list[str]:
     found = metrics(job.status.progress) if job.status.progress else []
     return [f"Metrics: {shorten_list(found, MAX_METRICS)}"] if found else []
+
+
+def _advice(job: TrainingJob) -> Iterator[str]:
+    for one in job.status.advice:
+        yield f"Advice {one.rule} ({one.severity}): {one.path}: {one.message}"
+        yield f"  Remedy: {one.remedy}"
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:

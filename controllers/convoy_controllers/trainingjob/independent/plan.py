@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import nodes, spot
+from convoy_controllers.trainingjob import nodes, provenance, spot
 from convoy_controllers.trainingjob.independent import assignments, conditions, records, steps, work
 from convoy_controllers.trainingjob.independent.drain import clear, drained
 from convoy_controllers.trainingjob.independent.scope import Parts
@@ -31,6 +31,7 @@ def extend(made: Plan, parts: Parts, draft: Draft, now: datetime) -> Plan:
         return replace(made, status=draft.stored())
     if status.phase in TERMINAL:
         clear(draft)
+        provenance.record(draft, (*parts.members.pods, *observed.pods))
         return replace(
             made, status=draft.stored(), children=(*made.children, *drained(observed, observed.pods))
         )
