@@ -13,7 +13,7 @@ from convoy_controllers.advice.settings import settings
 from convoy_controllers.advice.subject import Role, Subject
 from convoy_crds import servingjob
 from convoy_crds.advice import Severity
-from convoy_crds.terms import ANNOTATION_DATASET_VERSION, ANNOTATION_REVISION, LABEL_EXPERIMENT
+from convoy_crds.terms import ANNOTATION_DATASET_VERSION, ANNOTATION_REVISION
 from convoy_crds.trainingjob_status import Phase
 
 _SOURCE = re.compile(r"\b(?:s3|gs|gcs|hf|az|abfss?|hdfs|dvc)://\S+")
@@ -105,9 +105,11 @@ def missing_parts(subject: Subject) -> Iterator[tuple[str, str, str]]:
     job = subject.training
     if job is None:
         return
+    record = job.status.provenance
+    pinned = {one.image for one in record.images if one.pinned} if record is not None else set()
     for role in subject.roles:
         for container in role.containers():
-            if unpinned(container) is not None:
+            if unpinned(container) is not None and container.body["image"] not in pinned:
                 yield f"{container.path}.image", "the digest of the image", "name the image by digest"
     own = any(role.engine is None for role in subject.roles)
     revised = subject.annotations.get(ANNOTATION_REVISION) or any(
@@ -137,7 +139,7 @@ def _recorded(subject: Subject) -> Iterator[Found]:
 
 def _repeated(subject: Subject) -> Iterator[Found]:
     job = subject.training
-    if job is None or job.status.phase is not Phase.SUCCEEDED or LABEL_EXPERIMENT in subject.labels:
+    if job is None or job.status.phase is not Phase.SUCCEEDED or subject.repeated:
         return
     progress = job.status.progress
     measured = bool(job.status.result) or bool(progress and progress.metrics)

@@ -12,6 +12,7 @@ from convoy_crds import servingjob, trainingjob
 from convoy_crds.engine import Engine
 from convoy_crds.podtemplate import PodTemplate
 from convoy_crds.servingjob import ServingJob
+from convoy_crds.terms import LABEL_EXPERIMENT
 from convoy_crds.trainingjob import EngineRef, TrainingJob
 
 
@@ -83,7 +84,7 @@ class Subject:
     deadline: int | None = None
     """`spec.activeDeadlineSeconds`."""
     repeated: bool = False
-    """True for an arm: the Experiment chooses its seeds, and repeats it."""
+    """True for an arm or a run of an Experiment, which chooses the seeds and repeats the job."""
     follows: str = ""
     """Name of the TrainingJob whose newest checkpoint a ServingJob loads again and again."""
     around: Surroundings = field(default_factory=Surroundings)
@@ -116,6 +117,7 @@ def of_training(job: TrainingJob, around: Surroundings) -> Subject:
         job.metadata.annotations,
         training=job,
         deadline=job.spec.active_deadline_seconds,
+        repeated=LABEL_EXPERIMENT in job.metadata.labels,
         around=around,
     )
 

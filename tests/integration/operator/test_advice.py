@@ -114,3 +114,4 @@ async def test_the_facts_of_the_run_become_advice(
             return [rule for rule, _ in await advice()] == ["T01", "T09", "T10"]
 
         await eventually(judged, what="advice about files and processors")
+        await jobs.close()

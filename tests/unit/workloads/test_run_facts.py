@@ -6,9 +6,11 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from convoy_agents.pods.messages import DataFolder, parse_progress
 from convoy_workloads.runtime.facts import collector, files
 from convoy_workloads.runtime.facts.accelerators import Devices
 from convoy_workloads.runtime.facts.collector import FactsCollector, count_folders
@@ -110,8 +112,51 @@ def test_a_kernel_without_cgroups_has_no_clock(tmp_path: Path) -> None:
 
 
 def test_without_the_drivers_library_there_are_no_devices() -> None:
-    found = Devices("libconvoy-no-such-library.so")
+    def load(_: str) -> Any:
+        raise OSError
+
+    found = Devices(load)
     assert (found.count, found.busy()) == (0, None)
+
+
+class Driver:
+    """Acts as the driver's library. Each device is busy for the given percentages."""
+
+    def __init__(self, *percent: int | None, fails: str = "") -> None:
+        self._percent, self._fails = percent, fails
+
+    def nvmlInit_v2(self) -> int:
+        return int(self._fails == "init")
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = len(self._percent)
+        return int(self._fails == "count")
+
+    def nvmlDeviceGetHandleByIndex_v2(self, number: int, handle: Any) -> int:
+        handle._obj.value = number + 1
+        return 0
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, rate: Any) -> int:
+        percent = self._percent[handle.value - 1]
+        rate._obj.gpu = percent or 0
+        return int(percent is None)
+
+
+@pytest.mark.parametrize(
+    ("driver", "count", "busy"),
+    [
+        (Driver(40, 80), 2, 0.6),
+        (Driver(40, None), 2, 0.4),
+        (Driver(None), 1, None),
+        (Driver(), 0, None),
+        (Driver(40, fails="init"), 0, None),
+        (Driver(40, fails="count"), 0, None),
+        (object(), 0, None),
+    ],
+)
+def test_an_average_device_is_busy(driver: Any, count: int, busy: float | None) -> None:
+    found = Devices(lambda _: driver)
+    assert (found.count, found.busy()) == (count, busy if busy is None else pytest.approx(busy))
 
 
 LAUNCHED = RankContext(incarnation=1, socket="/tmp/socket")
@@ -152,6 +197,9 @@ def test_the_first_rank_of_a_pod_collects(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert found is not None
     assert found["folders"] == [{"path": str(tmp_path), "files": 2, "medianBytes": 5}]
     assert found["ms"] >= 0
+    read = parse_progress({"type": "progress", "step": 1, "facts": found})
+    assert read.facts is not None
+    assert read.facts.folders == (DataFolder(str(tmp_path), 2, 5),), "the agent reads the message"
 
 
 @pytest.mark.parametrize(

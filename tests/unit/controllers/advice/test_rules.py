@@ -277,6 +277,22 @@ def test_idle_processors(requested: float, used: float, seconds: int, expected: 
     assert ids(own({"facts": {"processors": usage}})) == expected
 
 
+def test_a_digest_that_the_nodes_reported_completes_the_record() -> None:
+    image = {"role": "worker", "container": "worker", "image": "train:1.4", "digest": "train@sha256:00"}
+    ended = {"phase": "Succeeded", "progress": {"step": 1, "loss": 1.5}}
+    record = {"generation": 1, "specDigest": "sha256:00", "images": [image]}
+    assert ids(own(ended, image="train:1.4")) == ["T01", "T11"]
+    assert ids(own(ended | {"provenance": record}, image="train:1.4")) == ["T01"]
+    image["digest"] = "sha256:00"
+    assert ids(own(ended | {"provenance": record}, image="train:1.4")) == ["T01", "T11"], "it has no registry"
+
+
+def test_the_runs_of_an_experiment_need_no_seed_and_no_end() -> None:
+    run = own(command=["python", "train.py"])
+    run["metadata"]["labels"] = {"convoy.dev/experiment": "seeds"}
+    assert ids(run) == []
+
+
 def test_a_running_job_has_no_incomplete_record_and_no_missing_repetition() -> None:
     assert ids(engine({"phase": "Running", "result": {"accuracy": 0.9}})) == []
     assert ids(own({"phase": "Failed"})) == []

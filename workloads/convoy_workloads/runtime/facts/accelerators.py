@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -16,11 +17,11 @@ class _Utilization(ctypes.Structure):
 class Devices:
     """The devices that this container sees. There are none without the driver's library."""
 
-    def __init__(self, library: str = LIBRARY) -> None:
+    def __init__(self, load: Callable[[str], Any] = ctypes.CDLL) -> None:
         self._library: Any = None
         self._handles: list[ctypes.c_void_p] = []
         try:
-            found = ctypes.CDLL(library)
+            found = load(LIBRARY)
             if found.nvmlInit_v2() != 0:
                 return
             count = ctypes.c_uint()

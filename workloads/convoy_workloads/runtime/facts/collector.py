@@ -1,7 +1,7 @@
 """Collects the facts of a run in the first rank of a pod, in a thread of low priority.
 
-The thread starts with the rank's first progress message. It counts the files of the data volumes once, and then
-measures the use of processors and accelerators every SAMPLE_SECONDS.
+The thread starts with the rank's first progress message. It counts the files of the data volumes once, and
+then measures the use of processors and accelerators every SAMPLE_SECONDS.
 """
 
 from __future__ import annotations
