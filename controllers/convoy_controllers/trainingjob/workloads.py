@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -76,6 +77,10 @@ def _applied(observed: Observed, queue: Queue) -> list[Child]:
     wanted = wishes(job.metadata.labels, job.metadata.annotations)
     if not known or observed.queue.priority.unknown or wanted.wrong:
         return []
+    if queue.admission is not None and queue.admission.reserved and queue.stored is not None:
+        # Kueue forbids another time while quota is reserved.
+        kept = (queue.stored.raw.get("spec") or {}).get("maximumExecutionTimeSeconds")
+        wanted = replace(wanted, max_seconds=int(kept or 0))
     owner = owner_reference(KIND.api_version, KIND.name, job.metadata.name, job.metadata.uid)
     body = manifest(queue.workload, queue.name, sets, observed.queue.priority, owner, wanted)
     admitted = queue.admission is not None and queue.admission.stage is Stage.ADMITTED

@@ -204,7 +204,9 @@ class Team:
 
 def queued_job(name: str, replicas: int, **more: Any) -> dict[str, Any]:
     body = job(name, replicas)
-    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": more.pop("queue", "team")}
+    labels = {"kueue.x-k8s.io/queue-name": more.pop("queue", "team")}
+    body["metadata"]["labels"] = labels | more.pop("labels", {})
+    body["metadata"]["annotations"] = more.pop("annotations", {})
     if priority := more.pop("priority", ""):
         body["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = priority
     role = body["spec"]["roles"][0]

@@ -142,6 +142,19 @@ async def test_a_deactivated_job_ends_its_pods_and_can_be_activated(
         await own.start(server, "train", await own.pods("train", 1))
 
 
+async def test_kueue_reads_the_parameters_of_a_job(
+    queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with team(queue_plane, monkeypatch, cpus=2) as (own, _):
+        notes = {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "600"}
+        labels = {"kueue.x-k8s.io/max-exec-time-seconds": "1"}
+        await own.submit("train", 1, labels=labels, annotations=notes)
+        await own.reason("train", "QueueInactive")
+        workload = await own.workload("train")
+        assert notes.items() <= workload["metadata"]["annotations"].items()
+        await own.holds("train", "Evicted", "True", "DeactivatedDueToMaximumExecutionTimeExceeded")
+
+
 async def test_a_stopped_queue_drains_its_jobs(
     queue_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -341,6 +341,20 @@ def test_a_wrong_time_of_the_queue_is_shown_and_asks_for_nothing() -> None:
     assert apply.manifest["spec"]["maximumExecutionTimeSeconds"] == 60
 
 
+def test_the_time_of_a_job_with_quota_stays() -> None:
+    """The API server refuses another time, and with it all other changes of the Workload."""
+    job = queued()
+    job.metadata.labels["kueue.x-k8s.io/max-exec-time-seconds"] = "60"
+    stored = admitted(2, name=name_of(job))
+    made, _ = run(see(job, stored))
+    (apply,) = [one for one in of(made, Apply) if one.resource == KUEUE_WORKLOADS]
+    assert "maximumExecutionTimeSeconds" not in apply.manifest["spec"]
+    stored.raw["spec"]["maximumExecutionTimeSeconds"] = 30
+    made, _ = run(see(job, stored))
+    (apply,) = [one for one in of(made, Apply) if one.resource == KUEUE_WORKLOADS]
+    assert apply.manifest["spec"]["maximumExecutionTimeSeconds"] == 30
+
+
 def test_a_pod_that_kueue_queues_itself_is_named() -> None:
     job = queued("")
     captured = replace(pod("job-worker-0", ""), gated=True, labels={"kueue.x-k8s.io/managed": "true"})
