@@ -24,7 +24,7 @@ from convoy_controllers.placement.rooms import (
     shared,
     unknown_keys,
 )
-from convoy_controllers.placement.shortlist import SCORED_NODES, shortlist
+from convoy_controllers.placement.shortlist import shortlist
 from convoy_controllers.placement.topology import Path, Topology
 from convoy_controllers.placement.waiting import RECHECK_SECONDS, drop, keep, known, recheck_seconds
 from convoy_controllers.views import PodView
@@ -55,11 +55,9 @@ def packs(packing: Packing) -> bool:
     return bool(packing.topology_keys) and packing.pack is not Pack.NONE
 
 
-def restricts(packing: Packing, rooms: Rooms | None, *, first_attempt: bool) -> bool:
-    """Return True if Convoy restricts pods to some domains, so that other pods may have a better chance."""
-    if not packs(packing):
-        return False
-    return packing.pack is Pack.REQUIRED or (first_attempt and len(rooms or ()) > SCORED_NODES)
+def restricts(packing: Packing, *, first_attempt: bool) -> bool:
+    """Return True if Convoy may have restricted pods to some domains."""
+    return packs(packing) and (packing.pack is Pack.REQUIRED or first_attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,15 +101,18 @@ def follows_scheduler(observed: Observed, status: TrainingJobStatus) -> bool:
 
 def waits_freely(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> bool:
     """Return True if the job's pods may wait for their scheduler without a deadline: they hold no nodes, and
-    Convoy restricts them to no domains, so that other pods would have no better chance.
+    other pods would have no better chance. They would if Convoy restricts these to some domains, or if jobs
+    of lower priority could give up pods, which is decided before pods are created.
     """
     found = group(observed, draft.status)
-    if found is None or not gang_state.waits_freely(found, gang_state.live(own.values())):
+    if found is None or observed.priority > 0:
+        return False
+    if not gang_state.waits_freely(found, gang_state.live(own.values())):
         return False
     if follows_scheduler(observed, draft.status) or queueing.chooses_places(observed):
         return True
     first = not draft.status.internal.pending.cause
-    return not restricts(observed.job.spec.placement, observed.rooms, first_attempt=first)
+    return not restricts(observed.job.spec.placement, first_attempt=first)
 
 
 def report(

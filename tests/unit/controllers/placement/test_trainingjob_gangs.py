@@ -35,6 +35,8 @@ class Gangs(ToyCluster):
         self.groups = PodGroups(*served, topology=topology)
         self.refused: dict[str, str] = {}
         """Pods that the API server refuses, and why."""
+        self.priority = 0
+        self.rooms: Rooms | None = None
 
     def observed(self) -> Observed:
         errors = {}
@@ -42,7 +44,8 @@ class Gangs(ToyCluster):
             errors = {self.groups.applied[-1].name: self.groups.refuses}
         self.create_errors = {**errors, **self.refused}
         read = written(self.groups.served)
-        return replace(super().observed(), served=self.groups.served, gang_objects=self.groups.objects(read))
+        found = replace(super().observed(), priority=self.priority, rooms=self.rooms)
+        return replace(found, served=self.groups.served, gang_objects=self.groups.objects(read))
 
     def step(self, effects: int | None = None) -> Plan:
         made = super().step(effects)
@@ -285,6 +288,14 @@ def test_a_gang_of_which_a_pod_has_a_node_gives_its_pods_back() -> None:
     assert not cluster.pods and cluster.job.status.reason == "ScheduleDeadline"
 
 
+def test_a_gang_for_which_others_could_shrink_gives_its_pods_back() -> None:
+    """Pods are claimed before the own ones are created."""
+    cluster = Gangs(V1BETA1)
+    cluster.schedulable, cluster.priority = False, 10
+    cluster.settle().wait(LATE).settle()
+    assert not cluster.pods and cluster.job.status.reason == "ScheduleDeadline"
+
+
 def test_a_gang_of_which_a_quota_refuses_pods_gives_the_others_back() -> None:
     """Two jobs that each hold half of a ResourceQuota would block each other for ever."""
     cluster = Gangs(V1BETA1)
@@ -296,21 +307,17 @@ def test_a_gang_of_which_a_quota_refuses_pods_gives_the_others_back() -> None:
     assert not cluster.pods and cluster.job.status.reason == "ScheduleDeadline"
 
 
-class HeldGangs(Gangs):
-    """A job with `pack: Required`, and the room for its pods."""
-
-    def __init__(self, served: Resource, rooms: Rooms) -> None:
-        roles = [{"name": "worker", "replicas": 2, "template": {"spec": CORE}}]
-        super().__init__(served, roles=roles, placement=RACKS)
-        self.rooms = rooms
-
-    def observed(self) -> Observed:
-        return replace(super().observed(), rooms=self.rooms)
+def held_gang(served: Resource, rooms: Rooms) -> Gangs:
+    """Return a job with `pack: Required`, and the room for its pods."""
+    roles = [{"name": "worker", "replicas": 2, "template": {"spec": CORE}}]
+    cluster = Gangs(served, roles=roles, placement=RACKS)
+    cluster.rooms = rooms
+    return cluster
 
 
 def test_a_gang_in_a_rack_that_convoy_chose_gives_its_pods_back() -> None:
     """Another rack may have room for it."""
-    cluster = HeldGangs(V1BETA1, node_rooms(racks=2, per_rack=2))
+    cluster = held_gang(V1BETA1, node_rooms(racks=2, per_rack=2))
     cluster.schedulable = False
     cluster.settle()
     assert len(cluster.pods) == 2
@@ -318,9 +325,21 @@ def test_a_gang_in_a_rack_that_convoy_chose_gives_its_pods_back() -> None:
     assert not cluster.pods and cluster.job.status.reason == "ScheduleDeadline"
 
 
+def test_preferred_racks_restrict_a_waiting_gang_only_once() -> None:
+    cluster = Gangs(V1BETA1, placement={"topologyKeys": ["rack"]})
+    cluster.schedulable, cluster.rooms = False, node_rooms(racks=2, per_rack=2)
+    cluster.settle().wait(LATE).settle()
+    assert not cluster.pods
+    cluster.wait(130).settle()
+    before = cluster.uids
+    assert len(before) == 2
+    cluster.wait(LATE).settle()
+    assert cluster.uids == before
+
+
 @pytest.mark.parametrize(("served", "there"), [(VOLCANO_GROUPS, False), (V1BETA1, True)])
 def test_a_job_without_room_takes_no_room_of_volcanos_queue(served: Resource, there: bool) -> None:
-    cluster = HeldGangs(served, node_rooms(racks=2, per_rack=1))
+    cluster = held_gang(served, node_rooms(racks=2, per_rack=1))
     for _ in range(3):
         cluster.step()
     assert cluster.job.status.reason == "NoRoomTogether" and bool(cluster.groups.names) is there
