@@ -27,3 +27,7 @@ class RunView:
     """Number of the pod's accelerators that were measured."""
     seconds: float = 0.0
     """Seconds of the measurement, from the first step on; 0 before."""
+    python: str = ""
+    """Version of Python that runs the rank."""
+    torch: str = ""
+    """Version of torch; empty if the program has not loaded it."""

@@ -71,6 +71,10 @@ class JobProvenance(StatusModel):
     """Seed that the program got."""
     convoy: _Text = ""
     """Version of the operator that ended the job."""
+    python: _Text = ""
+    """Version of Python in the ranks; several versions are separated by commas."""
+    torch: _Text = ""
+    """Version of torch in the ranks. Absent if the program did not load it."""
     nodes: Annotated[list[str], Field(max_length=MAX_NODES)] = Field(default_factory=list)
     """Nodes of the last incarnation, at most 32."""
     node_count: int = 0

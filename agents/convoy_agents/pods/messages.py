@@ -28,6 +28,8 @@ RESULT_BYTES = MAX_RESULT_BYTES + 1
 """Maximum bytes of a result that the agent forwards. The operator refuses a result of this size."""
 MAX_PATH = 256
 """Maximum number of characters of a data folder's path; the rest is cut off."""
+MAX_VERSION = 64
+"""Maximum number of characters of a version; the rest is cut off."""
 RANK_STATES = ("STARTING", "RUNNING", "EXITED")
 
 
@@ -169,6 +171,10 @@ class RunFacts:
     """Time in which an average accelerator was busy."""
     accelerators: int = 0
     """Number of accelerators that were measured."""
+    python: str = ""
+    """Version of Python that runs the rank."""
+    torch: str = ""
+    """Version of torch; empty if the program has not loaded it."""
 
 
 FromLauncher = PortPicked | RankUpdate
@@ -231,6 +237,8 @@ def _facts(frame: Mapping[str, Any]) -> RunFacts | None:
             cpu_ms=whole(found, "cpuMs", MAX_STEP, 0),
             accelerator_ms=whole(found, "acceleratorMs", MAX_STEP, 0),
             accelerators=whole(found, "accelerators", 2**16, 0),
+            python=text(found, "python", MAX_VERSION),
+            torch=text(found, "torch", MAX_VERSION),
         )
     except MessageError as error:
         raise MessageError(f"facts.{error}") from error

@@ -151,6 +151,8 @@ def _facts(facts: RunFacts) -> hub_pb2.RunFacts:
         cpu_ms=facts.cpu_ms,
         accelerator_ms=facts.accelerator_ms,
         accelerators=facts.accelerators,
+        python=facts.python,
+        torch=facts.torch,
     )
 
 

@@ -1510,6 +1510,8 @@ class RunFacts(_message.Message):
     CPU_MS_FIELD_NUMBER: _builtins.int
     ACCELERATOR_MS_FIELD_NUMBER: _builtins.int
     ACCELERATORS_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    TORCH_FIELD_NUMBER: _builtins.int
     ms: _builtins.int
     """length of the measurement, from the rank's first step; 0 before"""
     cpu_ms: _builtins.int
@@ -1518,6 +1520,10 @@ class RunFacts(_message.Message):
     """time in it for which an average accelerator was busy"""
     accelerators: _builtins.int
     """number of accelerators that were measured; 0 without any"""
+    python: _builtins.str
+    """version"""
+    torch: _builtins.str
+    """version; empty if the program has not loaded it"""
     @_builtins.property
     def folders(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataFolder]:
         """the data volumes, at most 4"""
@@ -1530,10 +1536,12 @@ class RunFacts(_message.Message):
         cpu_ms: _builtins.int = ...,
         accelerator_ms: _builtins.int = ...,
         accelerators: _builtins.int = ...,
+        python: _builtins.str = ...,
+        torch: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_ms", b"accelerator_ms", "accelerators", b"accelerators", "cpu_ms", b"cpu_ms", "folders", b"folders", "ms", b"ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_ms", b"accelerator_ms", "accelerators", b"accelerators", "cpu_ms", b"cpu_ms", "folders", b"folders", "ms", b"ms", "python", b"python", "torch", b"torch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,7 +16,7 @@ from convoy_controllers.advice.settings import Setting, settings
 from convoy_controllers.advice.subject import Role, Subject, Surroundings, of_training
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.version import VERSION
-from convoy_controllers.views import PodView
+from convoy_controllers.views import PodView, SlotView
 from convoy_crds.containers import UNNAMED
 from convoy_crds.engine import Engine
 from convoy_crds.provenance import (
@@ -44,17 +44,20 @@ def record(draft: Draft, pods: Iterable[PodView]) -> None:
     observed = draft.observed
     job = observed.job.model_copy(update={"status": draft.status})
     own = [pod for pod in pods if pod.owner_uid == job.metadata.uid]
-    draft.status.provenance = of_run(job, observed.engine, own)
+    draft.status.provenance = of_run(job, observed.engine, own, observed.slots.values())
 
 
-def of_run(job: TrainingJob, engine: Engine | None, pods: Iterable[PodView]) -> JobProvenance:
-    """Return the record of a job that has ended, whose last pods were `pods`."""
+def of_run(
+    job: TrainingJob, engine: Engine | None, pods: Iterable[PodView], slots: Iterable[SlotView] = ()
+) -> JobProvenance:
+    """Return the record of a job that has ended, with its last pods and their agents' reports."""
     own = list(pods)
     around = Surroundings(engines={engine.metadata.name: engine} if engine is not None else {})
     subject = of_training(job, around)
     given, images = list(settings(subject)), _images(job, subject, engine, own)
     used, problem = _engine(job, engine)
     nodes = sorted({pod.node for pod in own if pod.node})
+    facts = [rank.facts for slot in slots for rank in slot.ranks if rank.facts is not None]
     annotations = job.metadata.annotations
     return JobProvenance(
         generation=job.metadata.generation or 0,
@@ -65,6 +68,8 @@ def of_run(job: TrainingJob, engine: Engine | None, pods: Iterable[PodView]) -> 
         dataset=_short(annotations.get(ANNOTATION_DATASET_VERSION) or _value(given, _VERSIONS, also=_DATA)),
         seed=_short(_value(given, frozenset({"seed"})) or _text((used.defaults if used else {}).get("seed"))),
         convoy=VERSION,
+        python=_short(", ".join(sorted({one.python for one in facts} - {""}))),
+        torch=_short(", ".join(sorted({one.torch for one in facts} - {""}))),
         nodes=nodes[:MAX_NODES],
         node_count=len(nodes),
         missing=[_short(one) for one in (*_unpinned(images), *problem, *_others(subject))][:MAX_MISSING],

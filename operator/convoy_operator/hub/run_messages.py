@@ -8,6 +8,8 @@ from convoy_crds.advice import MAX_FOLDERS
 
 MAX_PATH = 256
 """Maximum number of characters of a data folder's path; the rest is cut off."""
+MAX_VERSION = 64
+"""Maximum number of characters of a version; the rest is cut off."""
 _MAX_NUMBER = 2**53
 
 
@@ -22,4 +24,6 @@ def run_view(facts: wire.RunFacts) -> RunView:
         accelerator_seconds=facts.accelerator_ms / 1000,
         accelerators=facts.accelerators,
         seconds=facts.ms / 1000,
+        python=facts.python[:MAX_VERSION],
+        torch=facts.torch[:MAX_VERSION],
     )

@@ -40,6 +40,8 @@ FACTS = {
     "cpuMs": 1500,
     "acceleratorMs": 900,
     "accelerators": 4,
+    "python": "3.11.7",
+    "torch": "2.13.0",
 }
 GOOD = {"value": 0.5, "step": 3}
 RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCode": 1}
@@ -71,7 +73,8 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
              "diverged": True, "facts": FACTS},
             Progress(
                 4, 9, 2.0, None, (Metric("held_out_loss", 0.5, 3), Metric("ratio", None, 4)), 7, 6, 250, 12,
-                70, 33, True, RunFacts((DataFolder("/data", 5, 70),), 60_000, 1500, 900, 4),
+                70, 33, True,
+                RunFacts((DataFolder("/data", 5, 70),), 60_000, 1500, 900, 4, "3.11.7", "2.13.0"),
             ),
         ),
         (parse_progress, {"type": "progress", "step": 4, "facts": {}}, Progress(4, facts=RunFacts())),

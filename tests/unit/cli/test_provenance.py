@@ -51,6 +51,7 @@ def finished(**status: Any) -> TrainingJob:
         "p", "p", "Succeeded", "n0", labels={LABEL_ROLE: "worker"}, image_ids={"main": f"x@{DIGEST}"}
     )
     job.status.provenance = of_run(job, None, [pod])
+    job.status.provenance.python, job.status.provenance.torch = "3.11.7", "2.13.0"
     return job
 
 
@@ -77,6 +78,7 @@ def test_the_text_has_all_that_was_recorded(monkeypatch: pytest.MonkeyPatch) -> 
     ):
         assert line in text.splitlines()
     assert "f1" in text
+    assert "Python 3.11.7, torch 2.13.0\n" in text
     assert "edited since" not in text
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.run_view import RunView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.provenance import again, of_run, spec_digest
 from convoy_controllers.version import VERSION
@@ -29,7 +30,8 @@ def seeded_engine(**defaults: Any) -> Engine:
 
 def ended(cluster: ToyCluster, digest: str = f"team/trainer@{DIGEST}") -> JobProvenance:
     """Let the job run and succeed. Return its record."""
-    cluster.settle().train(30, loss=0.5).settle()
+    facts = RunView(python="3.11.7", torch="2.13.0")
+    cluster.settle().train(30, loss=0.5).rank(0, facts=facts).settle()
     for name, pod in list(cluster.pods.items()):
         cluster.pod(name, image_ids={pod.container or "worker": digest} if digest else {})
     cluster.exit_all().settle()
@@ -67,6 +69,7 @@ def test_the_record_of_a_job_with_an_engine_is_complete() -> None:
     assert found.images == [
         RunImage(role="worker", container="worker", image="team/trainer:v1", digest=f"team/trainer@{DIGEST}")
     ]
+    assert (found.python, found.torch) == ("3.11.7", "2.13.0")
     assert found.engine is not None
     assert (found.engine.image, found.engine.defaults) == ("team/trainer:v1", {"seed": 11, "width": 64})
     assert (found.node_count, found.nodes) == (2, sorted(one.node or "" for one in cluster.pods.values()))
@@ -95,6 +98,7 @@ def test_the_pods_of_independent_roles_are_recorded() -> None:
         ("worker", "worker", True),
         ("helper", "helper", True),
     }
+    assert found.torch == "2.13.0"
 
 
 def test_a_repetition_has_the_recorded_images_parameters_and_notes() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -200,6 +203,14 @@ def test_the_first_rank_of_a_pod_collects(monkeypatch: pytest.MonkeyPatch, tmp_p
     read = parse_progress({"type": "progress", "step": 1, "facts": found})
     assert read.facts is not None
     assert read.facts.folders == (DataFolder(str(tmp_path), 2, 5),), "the agent reads the message"
+    assert read.facts.python == platform.python_version()
+
+
+def test_the_version_of_torch_is_that_of_the_loaded_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.13.0+cpu"))
+    assert collector.versions()["torch"] == "2.13.0+cpu"
+    monkeypatch.delitem(sys.modules, "torch")
+    assert "torch" not in collector.versions()
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,9 @@ def lines(job: TrainingJob) -> Iterator[str]:
     named = (("Code", found.revision), ("Data", found.dataset), ("Seed", found.seed))
     yield from (f"{what}: {value}" for what, value in named if value)
     yield f"Nodes: {shorten_list(found.nodes, MAX_NAMES)} ({found.node_count} in total)"
-    if found.convoy:
-        yield f"Convoy: {found.convoy}"
+    versions = (("Convoy", found.convoy), ("Python", found.python), ("torch", found.torch))
+    if known := [f"{what} {version}" for what, version in versions if version]:
+        yield f"Versions: {', '.join(known)}"
     yield f"Ran from {status.start_time} to {status.completion_time}, {status.restarts.total} restarts"
     yield from _figures(job)
     yield "To repeat the run, delete this job, or choose another name, and create the manifest:"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ class FactsCollector:
         self._wanted = context.launched and bool(context.socket) and context.local_rank == 0
         self._folders: list[Folder] = []
         self._use: dict[str, int] = {}
+        self._versions: dict[str, str] = {}
 
     def message(self) -> dict[str, Any] | None:
         """Return the facts in the form of the `progress` message; None before there are any. The first call
@@ -38,8 +40,9 @@ class FactsCollector:
         """
         if self._wanted:
             self._wanted = False
+            self._versions = versions()
             threading.Thread(target=self._run, name="convoy-facts", daemon=True).start()
-        found: dict[str, Any] = dict(self._use)
+        found: dict[str, Any] = {**self._versions, **self._use}
         if self._folders:
             found["folders"] = [one.message() for one in self._folders]
         return found or None
@@ -61,6 +64,14 @@ class FactsCollector:
             if devices is not None and rate is not None:
                 found["accelerators"], found["acceleratorMs"] = devices.count, int(1000 * busy)
             self._use = found
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and, if the program has loaded it, of torch."""
+    found = {"python": sys.version.split()[0]}
+    if (torch := sys.modules.get("torch")) is not None:
+        found["torch"] = str(getattr(torch, "__version__", ""))
+    return found
 
 
 def count_folders(table: str) -> list[Folder]:
