@@ -9,6 +9,7 @@ import weakref
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -18,6 +19,7 @@ from convoy_workloads.data.packed_files.index_file import load_index
 from convoy_workloads.data.packed_files.tar_index import Stamp, TarIndex
 from convoy_workloads.data.packed_files.tar_scan import scan
 
+_NOT_PICKLED = ("_fds", "_close", "_number_of")
 Decode = Callable[[str, bytes], Any]
 """Makes a sample of a file's name and contents."""
 
@@ -56,19 +58,24 @@ class PackedFiles:
         self._skipped = sum((Counter(one.skipped) for one in found), Counter[str]())
         self._replaced = sum(one.replaced for one in found)
         self._names, self._archives, self._offsets, self._sizes = _joined(found)
-        self._number_of = {name: number for number, name in enumerate(self._names)}
-        if len(self._number_of) < len(self._names):
+        if len(found) > 1:
             self._drop_replaced()
+
+    @cached_property
+    def _number_of(self) -> dict[str, int]:
+        """The number of each file, by name. A program that uses numbers only needs no memory for it."""
+        return {name: number for number, name in enumerate(self._names)}
 
     def _drop_replaced(self) -> None:
         """Keep the last of the files with the same name in several archives."""
-        kept = sorted(self._number_of.values())
+        kept = sorted({name: number for number, name in enumerate(self._names)}.values())
+        if len(kept) == len(self._names):
+            return
         self._replaced += len(self._names) - len(kept)
         self._names = [self._names[number] for number in kept]
         for field in ("_archives", "_offsets", "_sizes"):
             numbers: array[int] = getattr(self, field)
             setattr(self, field, array(numbers.typecode, (numbers[number] for number in kept)))
-        self._number_of = {name: number for number, name in enumerate(self._names)}
 
     @property
     def names(self) -> Sequence[str]:
@@ -118,7 +125,7 @@ class PackedFiles:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without open files."""
-        return {key: value for key, value in self.__dict__.items() if key not in ("_fds", "_close")}
+        return {key: value for key, value in self.__dict__.items() if key not in _NOT_PICKLED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Open the archives again. Raises PackedFilesError if one has changed."""
