@@ -141,6 +141,19 @@ def test_unwanted_conditions_are_marked_and_the_last_fault_is_named() -> None:
     assert found.count("rank 1 was killed") == 1
 
 
+def test_advice_is_shown_with_its_remedy() -> None:
+    found = {
+        "rule": "T02",
+        "severity": "Warning",
+        "path": "spec.roles[0].x",
+        "message": "no cpu",
+        "remedy": "set it",
+    }
+    shown = text(job(advice=[found]))
+    assert "Advice T02 (Warning): spec.roles[0].x: no cpu\n  Remedy: set it" in shown
+    assert "Advice" not in text(job())
+
+
 def test_metrics_of_the_program_are_shown_with_their_step() -> None:
     found = [{"name": "held_out_loss", "value": 1.25, "step": 40}, {"name": "ratio", "step": 47}]
     more = [{"name": f"m{number}", "value": 1e-9, "step": 47} for number in range(9)]

@@ -10,7 +10,7 @@ from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, trainin
 
 from convoy_controllers.views import ContainerEnd
 from convoy_crds.nodehealth import NodeHealth
-from convoy_operator.dashboard.core import job, timeline, traces
+from convoy_operator.dashboard.core import advice, job, timeline, traces
 from convoy_operator.dashboard.core.restarts import Restart
 from convoy_operator.dashboard.core.rows import Tone
 
@@ -145,6 +145,19 @@ def test_stragglers_are_shown_with_evidence_until_the_job_ends() -> None:
         ["rank 5", "n6", "Thermal", "+23%", "17%", "900", "yes", "peers"]
     ]
     assert job.straggler_rows(training(phase="Succeeded", stragglers=[slow])) == []
+
+
+def test_advice_has_its_severity_and_remedy() -> None:
+    found = [
+        {"rule": "T02", "severity": "Warning", "path": "spec.x", "message": "no cpu", "remedy": "set it"},
+        {"rule": "T05", "severity": "Info", "path": "spec.y", "message": "no seed", "remedy": "pass one"},
+    ]
+    rows = advice.rows(training(advice=found))
+    assert texts(rows) == [
+        ["T02", "Warning", "spec.x: no cpu", "set it"],
+        ["T05", "Info", "spec.y: no seed", "pass one"],
+    ]
+    assert [row.cells[1].tone for row in rows] == [Tone.WARN, Tone.PLAIN]
 
 
 def test_the_facts_link_to_the_engine_and_the_experiment() -> None:
