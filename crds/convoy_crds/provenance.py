@@ -10,6 +10,7 @@ from convoy_crds.meta import StatusModel
 
 MAX_IMAGES = 32
 MAX_NODES = 32
+MAX_HARDWARE = 8
 MAX_MISSING = 16
 MAX_DEFAULTS_BYTES = 4096
 """Maximum bytes of the Engine's defaults as JSON."""
@@ -78,5 +79,7 @@ class JobProvenance(StatusModel):
     nodes: Annotated[list[str], Field(max_length=MAX_NODES)] = Field(default_factory=list)
     """Nodes of the last incarnation, at most 32."""
     node_count: int = 0
+    hardware: Annotated[list[_Text], Field(max_length=MAX_HARDWARE)] = Field(default_factory=list)
+    """Hardware of these nodes, by their labels: the product of the GPUs and the type of the machine."""
     missing: Annotated[list[_Text], Field(max_length=MAX_MISSING)] = Field(default_factory=list)
     """What the record lacks, so that nobody can repeat the run exactly. Absent if it is complete."""

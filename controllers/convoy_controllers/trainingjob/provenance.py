@@ -14,13 +14,15 @@ from typing import Any
 from convoy_controllers.advice.reproducibility import missing_parts
 from convoy_controllers.advice.settings import Setting, settings
 from convoy_controllers.advice.subject import Role, Subject, Surroundings, of_training
+from convoy_controllers.guard.rank_placement import HARDWARE_LABELS
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.version import VERSION
-from convoy_controllers.views import PodView, SlotView
+from convoy_controllers.views import NodeView, PodView, SlotView
 from convoy_crds.containers import UNNAMED
 from convoy_crds.engine import Engine
 from convoy_crds.provenance import (
     MAX_DEFAULTS_BYTES,
+    MAX_HARDWARE,
     MAX_IMAGES,
     MAX_MISSING,
     MAX_NODES,
@@ -44,7 +46,9 @@ def record(draft: Draft, pods: Iterable[PodView]) -> None:
     observed = draft.observed
     job = observed.job.model_copy(update={"status": draft.status})
     own = [pod for pod in pods if pod.owner_uid == job.metadata.uid]
-    draft.status.provenance = of_run(job, observed.engine, own, observed.slots.values())
+    found = of_run(job, observed.engine, own, observed.slots.values())
+    found.hardware = _hardware(observed.nodes.get(pod.node or "") for pod in own)
+    draft.status.provenance = found
 
 
 def of_run(
@@ -74,6 +78,13 @@ def of_run(
         node_count=len(nodes),
         missing=[_short(one) for one in (*_unpinned(images), *problem, *_others(subject))][:MAX_MISSING],
     )
+
+
+def _hardware(nodes: Iterable[NodeView | None]) -> list[str]:
+    """Return the hardware of nodes, as their labels name it."""
+    labels = [one.labels for one in nodes if one is not None]
+    texts = {" ".join(found[name] for name in HARDWARE_LABELS if name in found) for found in labels}
+    return [_short(one) for one in sorted(texts - {""})][:MAX_HARDWARE]
 
 
 def spec_digest(job: TrainingJob) -> str:

@@ -52,6 +52,7 @@ def finished(**status: Any) -> TrainingJob:
     )
     job.status.provenance = of_run(job, None, [pod])
     job.status.provenance.python, job.status.provenance.torch = "3.11.7", "2.13.0"
+    job.status.provenance.hardware = ["H200"]
     return job
 
 
@@ -70,6 +71,7 @@ def test_the_text_has_all_that_was_recorded(monkeypatch: pytest.MonkeyPatch) -> 
         "The record of run (Succeeded) is complete",
         f"Image of worker/main: team/own:v1, ran x@{DIGEST}",
         "Code: 0a1",
+        "Hardware: H200",
         "Seed: 7",
         "Ran from 2026-01-01 11:00:00+00:00 to 2026-01-01 12:00:00+00:00, 2 restarts",
         "Last step: 30, loss 0.25",

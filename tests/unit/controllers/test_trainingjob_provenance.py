@@ -11,7 +11,7 @@ from convoy_controllers.run_view import RunView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.provenance import again, of_run, spec_digest
 from convoy_controllers.version import VERSION
-from convoy_controllers.views import PodView
+from convoy_controllers.views import NodeView, PodView
 from convoy_crds.engine import Engine
 from convoy_crds.provenance import MAX_MISSING, MAX_NODES, JobProvenance, RunImage
 from convoy_crds.terms import ANNOTATION_DATASET_VERSION, ANNOTATION_REVISION, LABEL_ROLE
@@ -76,6 +76,14 @@ def test_the_record_of_a_job_with_an_engine_is_complete() -> None:
     assert found.spec_digest == spec_digest(cluster.job)
     cluster.spec(ttlSecondsAfterFinished=600)
     assert found.spec_digest != spec_digest(cluster.job)
+
+
+def test_the_hardware_is_that_of_the_labels_of_the_nodes() -> None:
+    cluster = ToyCluster(make_job(), seeded_engine(seed=1)).settle()
+    first, second = (one.node or "" for one in cluster.pods.values())
+    labels = {"nvidia.com/gpu.product": "H200", "node.kubernetes.io/instance-type": "p5", "rack": "r1"}
+    cluster.nodes = {first: NodeView(first, labels=labels), second: NodeView(second)}
+    assert ended(cluster).hardware == ["H200 p5"]
 
 
 def test_a_job_that_fails_is_recorded_too() -> None:

@@ -59,6 +59,8 @@ def lines(job: TrainingJob) -> Iterator[str]:
     named = (("Code", found.revision), ("Data", found.dataset), ("Seed", found.seed))
     yield from (f"{what}: {value}" for what, value in named if value)
     yield f"Nodes: {shorten_list(found.nodes, MAX_NAMES)} ({found.node_count} in total)"
+    if found.hardware:
+        yield f"Hardware: {', '.join(found.hardware)}"
     versions = (("Convoy", found.convoy), ("Python", found.python), ("torch", found.torch))
     if known := [f"{what} {version}" for what, version in versions if version]:
         yield f"Versions: {', '.join(known)}"
