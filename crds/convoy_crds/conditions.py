@@ -54,13 +54,16 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         _JOB,
         ConditionType.GANG_SCHEDULED,
         "Every pod of the gang has a node. Absent without a gang scheduler. The first eight reasons below "
-        "appear in the conditions Scheduled and Running, while Convoy creates no pods.",
+        "appear in the conditions Scheduled and Running, while Convoy creates no pods; the last two only in "
+        "Events.",
         (
             *GANG,
             Reasons.GANG_PLACED,
             Reasons.GANG_WAITING,
             Reasons.GANG_IGNORED,
             Reasons.SCHEDULER_MISSING,
+            Reasons.ADVICE_SKIPPED,
+            Reasons.PLACE_ADVISED,
         ),
         "trainingjob-placement",
     ),

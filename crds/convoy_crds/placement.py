@@ -19,6 +19,8 @@ MAX_DOMAINS = 32
 
 MAX_CANDIDATES = 8
 """Maximum number of places in the ranking of a job."""
+LEAST_BUCKET = 1024
+"""Minimum number of bytes of a bucket of gradients."""
 LABEL_HOST_RATE = "convoy.dev/host-gbit"
 """Node label with the rate of the link between the node and its rack, in Gbit/s."""
 LABEL_UPLINK_RATE = "convoy.dev/uplink-gbit"
@@ -112,7 +114,7 @@ class Step(Model):
     """Computation after all gradients are reduced."""
     gradient_bytes: Annotated[int, Field(ge=1, le=1 << 42)]
     """Bytes of all gradients."""
-    bucket_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 42)] = 26_214_400
+    bucket_bytes: Annotated[int, Field(ge=LEAST_BUCKET, le=1 << 42)] = 26_214_400
     """Bytes of a bucket of gradients, such as `bucket_cap_mb` of DistributedDataParallel."""
 
 

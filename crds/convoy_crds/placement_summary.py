@@ -62,9 +62,9 @@ def advice_lines(advice: PlacementAdvice) -> list[tuple[str, str]]:
     """Return label and text of the compared places, and of the predicted and the measured step."""
     lines = []
     if advice.skipped:
-        lines.append(("Advice", f"none: {advice.skipped}"))
+        lines.append(("Places", f"not compared: {advice.skipped}"))
     if advice.places:
-        lines.append(("Advice", "; ".join(_place(one, advice.chosen) for one in advice.places)))
+        lines.append(("Places", "; ".join(_place(one, advice.chosen) for one in advice.places)))
     if advice.predicted_ms is not None:
         text = f"{advice.predicted_ms:.4g} ms"
         if advice.measured_ms is not None and advice.error_percent is not None:

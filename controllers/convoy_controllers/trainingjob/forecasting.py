@@ -65,6 +65,7 @@ def _best(draft: Draft, found: Sequence[Candidate]) -> Candidate | None:
         skip(draft, str(error))
         return None
     draft.compared = tuple(zip((one.name for one in found), cases, strict=True))
+    _advice(draft).skipped, _advice(draft).places, _advice(draft).chosen = "", [], ""
     index = _rank(draft, draft.compared)
     if index is None:
         return None

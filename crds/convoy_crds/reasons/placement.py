@@ -29,7 +29,7 @@ class PlacementReasons:
     GANG_IGNORED = Reason(
         "GangIgnored",
         "PodGroup {group} has no condition although its pods have nodes: kube-scheduler ignores gangs. "
-        "Enable its feature gate GangScheduling, or set spec.placement.gang: None",
+        "Enable its feature gates (docs/placement.md), or set spec.placement.gang: None",
         warning=True,
     )
     SCHEDULER_MISSING = Reason(

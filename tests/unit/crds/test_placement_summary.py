@@ -17,10 +17,10 @@ PLACES = [
     ("advice", "lines"),
     [
         (PlacementAdvice(), []),
-        (PlacementAdvice(skipped="no label"), [("Advice", "none: no label")]),
+        (PlacementAdvice(skipped="no label"), [("Places", "not compared: no label")]),
         (
             PlacementAdvice(places=PLACES, chosen="packed"),
-            [("Advice", "rack-b first: 151 ms, busiest link node-0 -> rack-0; packed: 268.4 ms (here)")],
+            [("Places", "rack-b first: 151 ms, busiest link node-0 -> rack-0; packed: 268.4 ms (here)")],
         ),
         (PlacementAdvice(predicted_ms=100.0), [("Predicted step", "100 ms")]),
         (

@@ -15,6 +15,7 @@ from convoy_controllers.astrasim.parsing.fields import InvalidInput
 from convoy_controllers.astrasim.step.parsing import study_file
 from convoy_controllers.astrasim.step.shape import StepShape
 from convoy_controllers.astrasim.step.study import Point, Setup, study
+from convoy_crds.placement import LEAST_BUCKET
 from convoy_workloads.plot import curve
 
 _HEADS = ("STEP ms", "EXPOSED ms", "COMMUNICATION ms", "SPEED", "BOTTLENECK", "USED")
@@ -43,7 +44,7 @@ def _job_step(setup: Setup) -> dict[str, int]:
         "backwardMilliseconds": round(sum(one.seconds for one in shape.reductions) * 1e3),
         "optimizerMilliseconds": round(shape.tail_seconds * 1e3),
         "gradientBytes": shape.bytes,
-        "bucketBytes": setup.bucket_bytes or max(one.bytes for one in shape.reductions),
+        "bucketBytes": max(LEAST_BUCKET, setup.bucket_bytes or max(one.bytes for one in shape.reductions)),
     }
 
 

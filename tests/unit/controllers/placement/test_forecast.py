@@ -212,6 +212,23 @@ def test_a_start_after_the_simulation_prefers_the_fastest_place() -> None:
     assert job.advice.chosen == "r1 first" and "PlaceAdvised" not in job.events
 
 
+def test_a_changed_step_is_ranked_again_at_the_next_start() -> None:
+    job = AdvisedJob()
+    for _ in range(8):
+        job.simulate(job.step())
+    before = job.advice.places
+    job.job.spec.suspend = True
+    job.settle()
+    job.job.spec.suspend = False
+    job.job.spec.placement.step = Step(backward_milliseconds=10, gradient_bytes=10_000_000)
+    made = next(one for one in (job.step() for _ in range(8)) if one.manifests)
+    assert made.simulate and not job.advice.places and not job.advice.chosen
+    job.simulate(made)
+    job.step()
+    assert [one.name for one in job.advice.places] == ["r1 first", PACKED]
+    assert job.advice.places[1].step_ms < before[1].step_ms / 5
+
+
 def test_the_prediction_for_the_own_nodes_stands_beside_the_measured_step() -> None:
     job = AdvisedJob()
     for _ in range(8):
