@@ -148,8 +148,8 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _JOB,
         ConditionType.ADVICE,
-        "The job violates a rule of advice of severity Warning. Absent without `spec.lint`. The training does "
-        "not depend on it.",
+        "The job violates a rule of advice of severity Warning. Absent without `spec.lint`. The training "
+        "does not depend on it.",
         (Reasons.RULES_VIOLATED, Reasons.HINTS_ONLY, Reasons.RULES_KEPT),
         "trainingjob-advice",
     ),

@@ -22,6 +22,7 @@ SERVING_CONDITIONS: tuple[ConditionDoc, ...] = (
             Reasons.WRONG_ROLE_KIND,
             Reasons.INVALID_PARAMS,
             Reasons.INVALID_SPEC,
+            Reasons.ADVICE_DENIED,
         ),
     ),
     ConditionDoc(
@@ -95,6 +96,13 @@ SERVING_CONDITIONS: tuple[ConditionDoc, ...] = (
         "A replica is slow against its peers at like load. Absent while there is none.",
         (Reasons.SLOW_REPLICA,),
         "servingjob-straggler",
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.ADVICE,
+        "The job violates a rule of advice of severity Warning. Absent without `spec.lint`. The replicas do "
+        "not depend on it.",
+        (Reasons.RULES_VIOLATED, Reasons.HINTS_ONLY, Reasons.RULES_KEPT),
     ),
     ConditionDoc(
         _SERVING,

@@ -7,7 +7,7 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.terms import ConditionType
 
-_BAD_WHEN_TRUE = frozenset({ConditionType.DEGRADED, ConditionType.STRAGGLER_DETECTED})
+_BAD_WHEN_TRUE = frozenset({ConditionType.DEGRADED, ConditionType.STRAGGLER_DETECTED, ConditionType.ADVICE})
 
 
 def is_unwanted(job: ServingJob, condition: Condition) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from convoy_crds.advice import Lint
 from convoy_crds.kind import Column, Editors, Kind, Scale, Scope
 from convoy_crds.meta import Model, ObjectMeta, Rule, map_list, validated
 from convoy_crds.placement import Packing
@@ -197,6 +198,8 @@ class ServingJobSpec(Model):
     rollout: Rollout = Field(default_factory=Rollout)
     recovery: ServingRecovery = Field(default_factory=ServingRecovery)
     slo: Slo | None = None
+    lint: Lint | None = None
+    """Rules of advice that the operator checks the job against. If absent, it checks none."""
     suspend: bool = False
     """True: Convoy drains and deletes all pods, but keeps the job. False: the job runs."""
     managed_by: Annotated[str, Field(max_length=63)] | None = None

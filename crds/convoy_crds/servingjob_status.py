@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from convoy_crds.advice import MAX_FINDINGS, AdviceFinding
 from convoy_crds.meta import Bookkeeping, Condition, StatusModel, map_list
 from convoy_crds.placement import GangBackend
 
@@ -200,7 +201,7 @@ class ServingJobStatus(StatusModel):
     """Revision that the replicas run or roll to."""
     selector: str = ""
     """Label selector of the scaled role's pods in slot 0, for autoscalers."""
-    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
+    conditions: Annotated[list[Condition], Field(max_length=24, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )
     packed: str = ""
@@ -226,4 +227,6 @@ class ServingJobStatus(StatusModel):
         default_factory=list
     )
     """The autoscaler's decisions, for each role whose `scaling` has mode Convoy."""
+    advice: Annotated[list[AdviceFinding], Field(max_length=MAX_FINDINGS)] = Field(default_factory=list)
+    """Rules of advice that the job violates, at most 16. Absent without `spec.lint`."""
     internal: ServingInternal = Field(default_factory=ServingInternal)

@@ -239,7 +239,9 @@ class ConditionType:
     METRICS_DROPPED = "MetricsDropped"
     """Condition of TrainingJob. Absent if Convoy keeps all metrics that the ranks report."""
     ADVICE = "Advice"
-    """Condition of TrainingJob: it violates a rule of advice of severity Warning. Absent without spec.lint."""
+    """Condition of TrainingJob and ServingJob: it violates a rule of advice of severity Warning. Absent
+    without spec.lint.
+    """
     TRACE_RECORDED = "TraceRecorded"
     """Condition of TrainingJob: the files of its newest recording are in the store. Absent without
     spec.trace.

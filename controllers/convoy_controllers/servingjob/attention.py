@@ -19,6 +19,7 @@ _SHARED = (
     Reasons.STORE_NOT_ALLOWED,
     Reasons.INVALID_PARAMS,
     Reasons.INVALID_SPEC,
+    Reasons.ADVICE_DENIED,
     Reasons.POD_REJECTED,
     Reasons.POD_CONFLICT,
     # Pods do not start.

@@ -8,6 +8,7 @@ from typing import Any
 
 from convoy_controllers.children import Event
 from convoy_controllers.condition_list import with_condition
+from convoy_controllers.servingjob import advising
 from convoy_controllers.servingjob.groups import Group
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.pods import selector
@@ -92,6 +93,7 @@ class Draft:
 
     def stored(self) -> dict[str, Any] | None:
         """Return the whole status as JSON; None if it equals the stored one."""
+        advising.set_condition(self)
         self._summarize()
         fresh = self.status.to_dict()
         return None if fresh == self.observed.job.status.to_dict() else fresh

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from convoy_controllers.servingjob import templates
+from convoy_controllers.servingjob import advising, templates
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.engine import Engine
@@ -105,6 +105,11 @@ def _invalid(path: str, why: str, reason: Reason = Reasons.INVALID_SPEC) -> Viol
     return Violation(reason, Reasons.INVALID_SPEC.format(path=path, why=why))
 
 
+def _denied(observed: Observed) -> Iterator[Violation]:
+    if (found := advising.denial(observed)) is not None:
+        yield found
+
+
 CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
     _unknown_engine,
     _activator,
@@ -114,4 +119,5 @@ CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
     _unknown_revision,
     _long_params,
     _templates,
+    _denied,
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from convoy_crds.advice import AdviceFinding
+
 
 class ShownMessages:
     """The messages that the command has shown, so that it shows none of them twice."""
@@ -23,3 +27,10 @@ class ShownMessages:
 def indented(text: str, blanks: int) -> list[str]:
     """Return the lines of a text, with blanks in front of each."""
     return [" " * blanks + line for line in text.rstrip().splitlines()]
+
+
+def advice_lines(findings: Iterable[AdviceFinding]) -> Iterator[str]:
+    """Yield the lines about the rules of advice that a job violates."""
+    for one in findings:
+        yield f"Advice {one.rule} ({one.severity}): {one.path}: {one.message}"
+        yield f"  Remedy: {one.remedy}"

@@ -15,7 +15,7 @@ from convoy.cli import why_experiment
 from convoy.cli import why_serving as serving
 from convoy.cli.cluster import Context, Failure, Namespace, connect
 from convoy.cli.jobs import ObjectName, find, job_collection
-from convoy.cli.messages import ShownMessages, indented
+from convoy.cli.messages import ShownMessages, advice_lines, indented
 from convoy.cli.output import Output
 from convoy.client import Client
 from convoy.client.pod_logs import rank_container
@@ -143,7 +143,7 @@ def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[s
     lines += _independent(job)
     lines += _stragglers(job)
     lines += _metrics(job)
-    lines += _advice(job)
+    lines += advice_lines(job.status.advice)
     return lines + goodput(job, now) + _checkpoint(job, now)
 
 
@@ -193,12 +193,6 @@ def _stragglers(job: TrainingJob) -> Iterator[str]:
 def _metrics(job: TrainingJob) -> list[str]:
     found = metrics(job.status.progress) if job.status.progress else []
     return [f"Metrics: {shorten_list(found, MAX_METRICS)}"] if found else []
-
-
-def _advice(job: TrainingJob) -> Iterator[str]:
-    for one in job.status.advice:
-        yield f"Advice {one.rule} ({one.severity}): {one.path}: {one.message}"
-        yield f"  Remedy: {one.remedy}"
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:

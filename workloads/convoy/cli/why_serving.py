@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from convoy.cli.messages import ShownMessages, indented
+from convoy.cli.messages import ShownMessages, advice_lines, indented
 from convoy.client.rollout import use_of
 from convoy_crds.serving_summaries import is_unwanted
 from convoy_crds.servingjob import ServingJob
@@ -40,6 +40,7 @@ def explain(job: ServingJob, now: datetime, shown: ShownMessages) -> list[str]:
         *_states(job, now),
         *_revisions(job),
         *_traffic(job),
+        *advice_lines(job.status.advice),
     ]
 
 

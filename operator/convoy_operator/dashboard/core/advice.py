@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from convoy_crds.advice import Severity
-from convoy_crds.trainingjob import TrainingJob
+from collections.abc import Iterable
+
+from convoy_crds.advice import AdviceFinding, Severity
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 COLUMNS = (
@@ -14,7 +15,7 @@ COLUMNS = (
 )
 
 
-def rows(job: TrainingJob) -> list[Row]:
+def rows(findings: Iterable[AdviceFinding]) -> list[Row]:
     """Return the findings as table rows."""
     return [
         Row(
@@ -26,5 +27,5 @@ def rows(job: TrainingJob) -> list[Row]:
                 Cell(one.remedy),
             ),
         )
-        for number, one in enumerate(job.status.advice)
+        for number, one in enumerate(findings)
     ]

@@ -136,7 +136,7 @@ class JobPage(OneJobPage[TrainingJob]):
         self._stragglers.show(job.straggler_rows(model))
         set_text(self._straggler_note, job.straggler_note(model))
         show(self._advice_section, model.spec.lint is not None)
-        self._advice.show(advice.rows(model))
+        self._advice.show(advice.rows(model.status.advice))
         show(self._trace, model.status.trace is not None)
         self._trace_facts.show(traces.facts(model))
         set_text(self._trace_note, model.status.trace.message if model.status.trace else "")

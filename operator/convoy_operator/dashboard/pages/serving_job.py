@@ -11,12 +11,12 @@ from convoy_controllers.resources import SERVING_JOBS
 from convoy_crds.servingjob import ServingJob
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import charts, serving_job, serving_jobs, timeline
+from convoy_operator.dashboard.core import advice, charts, serving_job, serving_jobs, timeline
 from convoy_operator.dashboard.core.formatting import clock
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
-from convoy_operator.dashboard.pages.elements import box, set_text, text
+from convoy_operator.dashboard.pages.elements import box, set_text, show, text
 from convoy_operator.dashboard.pages.one_job import OneJobPage
 from convoy_operator.dashboard.pages.parts import FactList
 
@@ -66,6 +66,10 @@ class ServingJobPage(OneJobPage[ServingJob]):
         )
         self._model = self._table("Model", "model", serving_job.MODEL, "The job loads no checkpoint.")
         self._model_note = text("p", "", "quiet")
+        with box("div") as self._advice_section:
+            self._advice = self._table(
+                "Advice", "advice", advice.COLUMNS, "The job violates no rule of advice."
+            )
         self._timeline = self._table("Timeline", "timeline", timeline.COLUMNS, "No events are recorded.")
         self._pods = self._table("Pods", "pods", serving_job.PODS, "The job has no pods.")
 
@@ -93,5 +97,7 @@ class ServingJobPage(OneJobPage[ServingJob]):
         self._revisions.show(serving_job.revision_rows(model))
         self._model.show(serving_job.model_rows(model, now))
         set_text(self._model_note, serving_job.model_note(model))
+        show(self._advice_section, model.spec.lint is not None)
+        self._advice.show(advice.rows(model.status.advice))
         self._show_timeline(parsed.uid, model, now)
         self._pods.show(serving_job.pod_rows(pods, healths))

@@ -152,7 +152,7 @@ def test_advice_has_its_severity_and_remedy() -> None:
         {"rule": "T02", "severity": "Warning", "path": "spec.x", "message": "no cpu", "remedy": "set it"},
         {"rule": "T05", "severity": "Info", "path": "spec.y", "message": "no seed", "remedy": "pass one"},
     ]
-    rows = advice.rows(training(advice=found))
+    rows = advice.rows(training(advice=found).status.advice)
     assert texts(rows) == [
         ["T02", "Warning", "spec.x: no cpu", "set it"],
         ["T05", "Info", "spec.y: no seed", "pass one"],
