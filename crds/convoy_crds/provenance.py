@@ -53,8 +53,8 @@ class RunEngine(StatusModel):
 
 
 class JobProvenance(StatusModel):
-    """What is needed to repeat the run. Start, end, restarts, figures and checkpoints are in other fields of
-    the status.
+    """Facts that a repetition of the run needs. Start, end, restarts, figures and checkpoints are in other
+    fields of the status.
     """
 
     generation: int
@@ -82,4 +82,4 @@ class JobProvenance(StatusModel):
     hardware: Annotated[list[_Text], Field(max_length=MAX_HARDWARE)] = Field(default_factory=list)
     """Hardware of these nodes, by their labels: the product of the GPUs and the type of the machine."""
     missing: Annotated[list[_Text], Field(max_length=MAX_MISSING)] = Field(default_factory=list)
-    """What the record lacks, so that nobody can repeat the run exactly. Absent if it is complete."""
+    """Parts that the record lacks, so that nobody can repeat the run exactly. Absent if it is complete."""

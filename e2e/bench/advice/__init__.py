@@ -1,1 +1,1 @@
-"""What the remedies of advice are worth: measured beside what a user has without them."""
+"""Bench of advice: its remedies, measured beside what a user has without them."""

@@ -13,13 +13,11 @@ from convoy_agents.pods import state_file
 from convoy_agents.pods.assignment import Assignment, Member, MemoryTiers
 from convoy_agents.pods.messages import (
     RANK_STATES,
-    DataFolder,
     LauncherHello,
     Metric,
     PortPicked,
     Progress,
     RankUpdate,
-    RunFacts,
 )
 from convoy_agents.pods.report import MAX_TROUBLE, to_wire
 from convoy_agents.pods.rules import reduce
@@ -348,16 +346,6 @@ class TestRanks:
         for diverged in (True, False):
             [report] = to_wire(run(progress_of(0, Progress(5, diverged=diverged)), state=UP).state).ranks
             assert (report.progress.diverged, report.progress.HasField("loss")) == (diverged, False)
-
-    def test_the_facts_of_a_run_are_reported(self) -> None:
-        facts = RunFacts((DataFolder("/data", 5, 70),), 60_000, 1500, 900, 4, "3.11.7", "2.13.0")
-        [report] = to_wire(run(progress_of(0, Progress(5, facts=facts)), state=UP).state).ranks
-        found = report.progress.facts
-        assert [(one.path, one.files, one.median_bytes) for one in found.folders] == [("/data", 5, 70)]
-        assert (found.ms, found.cpu_ms, found.accelerator_ms, found.accelerators) == (60_000, 1500, 900, 4)
-        assert (found.python, found.torch) == ("3.11.7", "2.13.0")
-        [report] = to_wire(run(progress_of(0, Progress(5)), state=UP).state).ranks
-        assert not report.progress.HasField("facts")
 
     def test_each_metric_is_reported_from_the_lowest_rank(self) -> None:
         both = Progress(5, metrics=(Metric("ratio", None, 5), Metric("rate", 2.0, 4)))
