@@ -21,15 +21,20 @@ SCALING = f"{INTEGRATION}/operator/test_serving_scaling.py"
 NETWORK = f"{INTEGRATION}/operator/test_network_policies.py"
 GANGS = f"{INTEGRATION}/operator/test_gangs.py"
 EXPERIMENT = f"{INTEGRATION}/operator/test_experiment.py::test_an_experiment_registers_runs_and_analyses"
+QUEUES = f"{INTEGRATION}/operator/test_queues.py::test_a_job_waits_for_quota_and_its_end_frees_it"
+NO_KUEUE = "the cluster of the slice has no Kueue"
 USED_ELSEWHERE = (
     UsedElsewhere(
+        OPERATOR, "get list watch create patch delete", "workloads.kueue.x-k8s.io", NO_KUEUE, QUEUES
+    ),
+    UsedElsewhere(OPERATOR, "patch", "workloads/status.kueue.x-k8s.io", NO_KUEUE, QUEUES),
+    UsedElsewhere(
         OPERATOR,
-        "get list watch create patch delete",
-        "workloads.kueue.x-k8s.io workloads/status.kueue.x-k8s.io localqueues.kueue.x-k8s.io "
-        "clusterqueues.kueue.x-k8s.io resourceflavors.kueue.x-k8s.io topologies.kueue.x-k8s.io "
-        "workloadpriorityclasses.kueue.x-k8s.io",
-        "the cluster of the slice has no Kueue",
-        f"{INTEGRATION}/operator/test_queues.py::test_a_job_waits_for_quota_and_its_end_frees_it",
+        "list watch",
+        "localqueues.kueue.x-k8s.io clusterqueues.kueue.x-k8s.io resourceflavors.kueue.x-k8s.io "
+        "topologies.kueue.x-k8s.io workloadpriorityclasses.kueue.x-k8s.io",
+        NO_KUEUE,
+        QUEUES,
     ),
     UsedElsewhere(
         OPERATOR,
