@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from convoy_controllers.children import Child, Delete, EndPod, Event, delete_pod
 from convoy_controllers.commands import Shutdown
 from convoy_controllers.plan import Plan
+from convoy_controllers.trainingjob import gang
 from convoy_controllers.trainingjob.independent.drain import drained
 from convoy_controllers.trainingjob.independent.scope import is_independent
 from convoy_controllers.trainingjob.observed import Observed
@@ -95,8 +96,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
     found.delete += drained(observed, [pod for pod in own if is_independent(job, pod)])
     if any(pod.phase in ("Pending", "Running") for pod in own):
         waits += [limit - past for limit in (LAUNCHER_EXIT_SECONDS, SIDECAR_EXIT_SECONDS) if limit > past][:1]
+    over = all(pod.phase in ENDED_PHASES for pod in own)
     return Plan(
         commands=tuple(found.commands),
         children=found.children,
+        # A scheduler with queues keeps room for a PodGroup, even if its pods are over.
+        prune=gang.written(observed) if over else (),
         requeue_after=min(waits, default=None),
     )

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import checkpointing, claiming, digests, formation, nodes, queueing
+from convoy_controllers.trainingjob import checkpointing, claiming, digests, formation, gang, nodes, queueing
 from convoy_controllers.trainingjob.independent.drain import clear
 from convoy_controllers.trainingjob.independent.scope import is_independent, split
 from convoy_controllers.trainingjob.observed import Observed
@@ -87,6 +87,8 @@ def plan(observed: Observed, now: datetime, stop: Stop | None = None) -> Plan:
         children=tuple(
             deletion for pod in own if (deletion := _deletion(observed, pod, own, lost, status)) is not None
         ),
+        # A scheduler with queues keeps room for a PodGroup without pods.
+        prune=() if own else gang.written(observed),
         events=tuple(draft.events),
         requeue_after=_recheck_seconds(observed, own, lost),
     )

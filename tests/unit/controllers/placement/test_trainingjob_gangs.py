@@ -353,6 +353,27 @@ def test_a_job_without_room_takes_no_room_of_volcanos_queue(served: Resource, th
     assert cluster.groups.names == [cluster.group], "the pods need it"
 
 
+def test_a_suspended_job_has_no_podgroup_once_its_pods_are_gone() -> None:
+    cluster = Gangs(VOLCANO_GROUPS).settle()
+    made = cluster.spec(suspend=True).step()
+    assert made.deletions and cluster.groups.names, "the pods still end"
+    cluster.wait(60).settle()
+    assert not cluster.pods and not cluster.groups.names
+
+
+def test_a_job_that_has_ended_has_no_podgroup_once_its_pods_are_over() -> None:
+    cluster = Gangs(VOLCANO_GROUPS).settle()
+    cluster.exit_all().step()
+    assert cluster.job.status.phase == "Succeeded" and cluster.groups.names
+    cluster.wait(60).settle()
+    assert len(cluster.pods) == 2 and not cluster.groups.names, "the pods stay for their logs"
+    late = Gangs(VOLCANO_GROUPS, activeDeadlineSeconds=60)
+    late.schedulable = False
+    late.settle().wait(61).settle()
+    late.wait(60).settle()
+    assert late.job.status.phase == "Failed" and not late.groups.names
+
+
 QUEUE = "scheduling.volcano.sh/queue-name"
 
 
