@@ -305,9 +305,7 @@ class Operator:
                     self.queue.add(key, self.settings.debounce_seconds)
 
     async def _authority(self) -> Authority:
-        """Return the CA. If the API server does not respond, or the Secret of the CA does not exist yet,
-        retry.
-        """
+        """Return the CA. Retry while the API server does not respond, or the CA's Secret does not exist."""
         attempt = 0
         while True:
             try:

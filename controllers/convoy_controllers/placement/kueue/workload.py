@@ -76,7 +76,7 @@ def template_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a job's labels and annotations ask of Kueue, apart from queue and priority."""
+    """Requests to Kueue in a job's labels and annotations, apart from queue and priority."""
 
     max_seconds: int = 0
     """Seconds for which the job may hold quota; 0 without a limit."""
