@@ -20,6 +20,7 @@ from convoy_controllers.version import VERSION
 from convoy_controllers.views import NodeView, PodView, SlotView
 from convoy_crds.containers import UNNAMED
 from convoy_crds.engine import Engine
+from convoy_crds.meta import GROUP
 from convoy_crds.provenance import (
     MAX_DEFAULTS_BYTES,
     MAX_HARDWARE,
@@ -30,7 +31,7 @@ from convoy_crds.provenance import (
     RunEngine,
     RunImage,
 )
-from convoy_crds.terms import ANNOTATION_DATASET_VERSION, ANNOTATION_REVISION, LABEL_ROLE
+from convoy_crds.terms import ANNOTATION_DATASET_VERSION, ANNOTATION_REVISION, LABEL_MANAGED, LABEL_ROLE
 from convoy_crds.trainingjob import TrainingJob
 
 _MAX_CHARS = 1024
@@ -76,7 +77,9 @@ def of_run(
         torch=_short(", ".join(sorted({one.torch for one in facts} - {""}))),
         nodes=nodes[:MAX_NODES],
         node_count=len(nodes),
-        missing=[_short(one) for one in (*_unpinned(images), *problem, *_others(subject))][:MAX_MISSING],
+        missing=[_short(one) for one in (*_unpinned(images), *problem, *_start(job), *_others(subject))][
+            :MAX_MISSING
+        ],
     )
 
 
@@ -108,15 +111,27 @@ def again(job: TrainingJob, name: str = "") -> dict[str, Any]:
         spec["engine"]["params"] = {**found.engine.defaults, **spec["engine"].get("params", {})}
     for role in spec["roles"]:
         _pin(role, {one.container: one.pinned for one in found.images if one.role == role["name"]})
-    notes = {ANNOTATION_REVISION: found.revision, ANNOTATION_DATASET_VERSION: found.dataset}
-    metadata = {"name": name or job.metadata.name, "namespace": job.metadata.namespace}
-    kept = {key: value for key, value in notes.items() if value}
     return {
         "apiVersion": job.api_version,
         "kind": job.kind,
-        "metadata": {**metadata, **({"annotations": kept} if kept else {})},
+        "metadata": {"name": name or job.metadata.name, **_metadata(job, found)},
         "spec": spec,
     }
+
+
+def _metadata(job: TrainingJob, found: JobProvenance) -> dict[str, Any]:
+    """Return the namespace, the user's labels, such as that of the queue, and the recorded versions."""
+    notes = {ANNOTATION_REVISION: found.revision, ANNOTATION_DATASET_VERSION: found.dataset}
+    made = {
+        "namespace": job.metadata.namespace,
+        "labels": {key: value for key, value in job.metadata.labels.items() if _is_users(key)},
+        "annotations": {key: value for key, value in notes.items() if value},
+    }
+    return {name: value for name, value in made.items() if value}
+
+
+def _is_users(label: str) -> bool:
+    return label != LABEL_MANAGED and not label.startswith(f"{GROUP}/")
 
 
 def _pin(role: dict[str, Any], pinned: Mapping[str, str]) -> None:
@@ -189,7 +204,7 @@ def _engine(job: TrainingJob, engine: Engine | None) -> tuple[RunEngine | None, 
     defaults = {
         name: one["default"]
         for name, one in (properties if isinstance(properties, Mapping) else {}).items()
-        if isinstance(one, Mapping) and "default" in one and name not in job.spec.engine.params
+        if isinstance(one, Mapping) and one.get("default") is not None and name not in job.spec.engine.params
     }
     fits = len(json.dumps(defaults).encode()) <= MAX_DEFAULTS_BYTES
     found = RunEngine(
@@ -199,6 +214,13 @@ def _engine(job: TrainingJob, engine: Engine | None) -> tuple[RunEngine | None, 
         defaults=defaults if fits else {},
     )
     return found, [] if fits else [f"the defaults of the Engine {found.name}: they are too large"]
+
+
+def _start(job: TrainingJob) -> Iterator[str]:
+    """Yield the step with which the job started, if the spec leaves it open."""
+    source = job.spec.checkpoint.resume_from
+    if source is not None and not source.step:
+        yield f"the step of job {source.job or source.uid} with which this job started: set resumeFrom.step"
 
 
 def _others(subject: Subject) -> Iterator[str]:

@@ -14,7 +14,13 @@ from convoy_controllers.version import VERSION
 from convoy_controllers.views import NodeView, PodView
 from convoy_crds.engine import Engine
 from convoy_crds.provenance import MAX_MISSING, MAX_NODES, JobProvenance, RunImage
-from convoy_crds.terms import ANNOTATION_DATASET_VERSION, ANNOTATION_REVISION, LABEL_ROLE
+from convoy_crds.terms import (
+    ANNOTATION_DATASET_VERSION,
+    ANNOTATION_REVISION,
+    LABEL_EXPERIMENT,
+    LABEL_MANAGED,
+    LABEL_ROLE,
+)
 from convoy_crds.trainingjob import TrainingJob
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -196,6 +202,31 @@ def test_a_missing_revision_seed_and_figure_are_named() -> None:
     job.metadata.annotations = {}
     found = of_run(job, None, [pod(main=f"x@{DIGEST}")])
     assert found.missing == ["the revision of the code", "the seed", "any figure of the result"]
+
+
+def test_the_users_labels_are_kept() -> None:
+    job = own_job()
+    queue = {"kueue.x-k8s.io/queue-name": "team", "project": "x"}
+    job.metadata.labels = {**queue, LABEL_EXPERIMENT: "trial", LABEL_MANAGED: "convoy"}
+    job.status.provenance = of_run(job, None, [])
+    assert again(job)["metadata"]["labels"] == queue
+
+
+def test_a_step_that_is_left_open_is_named() -> None:
+    tiers = {"local": {}, "remote": {"store": "s3"}}
+    for step, named in ((0, True), (40, False)):
+        source = {"job": "first", "step": step}
+        job = make_job(checkpoint={"tiers": tiers, "resumeFrom": source})
+        found = of_run(job, make_engine(), [])
+        assert any("resumeFrom.step" in one for one in found.missing) is named
+
+
+def test_defaults_of_null_are_left_out() -> None:
+    properties = {"limit": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}}
+    engine = make_engine(paramsSchema={"type": "object", "properties": properties})
+    found = of_run(make_job(), engine, [])
+    assert found.engine is not None
+    assert found.engine.defaults == {}
 
 
 def test_an_engine_that_was_deleted_is_named() -> None:
