@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convoy_controllers.advice.json_values import numbered, text
 from convoy_controllers.advice.rule import Found, Rule
 from convoy_controllers.advice.subject import Subject
 from convoy_crds.advice import Severity
@@ -28,8 +29,8 @@ def _check(subject: Subject) -> Iterator[Found]:
 def _mount(subject: Subject, path: str) -> str:
     """Return the path of the field that mounts a folder; empty without one."""
     for role in subject.roles:
-        for number, one in enumerate(role.main.body.get("volumeMounts") or ()):
-            if str(one.get("mountPath") or "").rstrip("/") == path:
+        for number, one in numbered(role.main.body.get("volumeMounts")):
+            if text(one.get("mountPath")).rstrip("/") == path:
                 return f"{role.main.path}.volumeMounts[{number}].mountPath"
     return ""
 

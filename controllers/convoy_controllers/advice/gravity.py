@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from convoy_controllers.advice.json_values import mapping, numbered, objects, text, words
 from convoy_controllers.advice.rule import Found, Rule
 from convoy_controllers.advice.subject import Role, Subject
 from convoy_crds.advice import Severity
@@ -18,14 +19,14 @@ def claim_zones(objects: list[Mapping[str, Any]]) -> dict[tuple[str, str], froze
     name. A claim whose zone is unknown is left out.
     """
     volumes = {
-        one.get("metadata", {}).get("name"): one for one in objects if one.get("kind") == "PersistentVolume"
+        mapping(one, "metadata").get("name"): one for one in objects if one.get("kind") == "PersistentVolume"
     }
     found: dict[tuple[str, str], frozenset[str]] = {}
     for one in objects[:_MAX_CLAIMS]:
         if one.get("kind") != "PersistentVolumeClaim":
             continue
-        meta = one.get("metadata") or {}
-        volume = volumes.get((one.get("spec") or {}).get("volumeName")) or {}
+        meta = mapping(one, "metadata")
+        volume = volumes.get(mapping(one, "spec").get("volumeName")) or {}
         zones = _zones_of(volume) or _labelled(one)
         if zones:
             found[str(meta.get("namespace") or ""), str(meta.get("name"))] = zones
@@ -33,33 +34,32 @@ def claim_zones(objects: list[Mapping[str, Any]]) -> dict[tuple[str, str], froze
 
 
 def _zones_of(volume: Mapping[str, Any]) -> frozenset[str]:
-    required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}
-    return _terms(required.get("nodeSelectorTerms") or ()) or _labelled(volume)
+    required = mapping(volume, "spec", "nodeAffinity", "required")
+    return _terms(required.get("nodeSelectorTerms")) or _labelled(volume)
 
 
 def _labelled(one: Mapping[str, Any]) -> frozenset[str]:
-    zone = ((one.get("metadata") or {}).get("labels") or {}).get(ZONE_KEY)
+    zone = mapping(one, "metadata", "labels").get(ZONE_KEY)
     return frozenset({str(zone)}) if zone else frozenset()
 
 
 def _terms(terms: Any) -> frozenset[str]:
     """Return the zones that the terms of a node selector allow."""
     return frozenset(
-        str(value)
-        for term in terms
-        for one in term.get("matchExpressions") or ()
+        value
+        for term in objects(terms)
+        for one in objects(term.get("matchExpressions"))
         if one.get("key") == ZONE_KEY and one.get("operator") == "In"
-        for value in one.get("values") or ()
+        for value in words(one.get("values"))
     )
 
 
 def _bound_zones(role: Role) -> frozenset[str]:
     """Return the zones to which the template binds the pods of a role; empty if they may run anywhere."""
-    if zone := (role.pod.get("nodeSelector") or {}).get(ZONE_KEY):
+    if zone := mapping(role.pod, "nodeSelector").get(ZONE_KEY):
         return frozenset({str(zone)})
-    node = (role.pod.get("affinity") or {}).get("nodeAffinity") or {}
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    return _terms(required.get("nodeSelectorTerms") or ())
+    required = mapping(role.pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    return _terms(required.get("nodeSelectorTerms"))
 
 
 def _running_zones(subject: Subject) -> frozenset[str]:
@@ -73,13 +73,9 @@ def _check(subject: Subject) -> Iterator[Found]:
     running = _running_zones(subject)
     for role in subject.roles:
         bound = _bound_zones(role)
-        for number, volume in enumerate(role.pod.get("volumes") or ()):
-            claim = (
-                (volume.get("persistentVolumeClaim") or {}).get("claimName")
-                if isinstance(volume, Mapping)
-                else ""
-            )
-            data = subject.around.claim_zones.get(claim or "", frozenset())
+        for number, volume in numbered(role.pod.get("volumes")):
+            claim = text(mapping(volume, "persistentVolumeClaim").get("claimName"))
+            data = subject.around.claim_zones.get(claim, frozenset())
             away = bound - data if bound and not bound & data else running - data
             if not data or not away:
                 continue

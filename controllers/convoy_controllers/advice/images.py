@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convoy_controllers.advice.json_values import text
 from convoy_controllers.advice.rule import Found, Rule
 from convoy_controllers.advice.subject import Container, Subject
 from convoy_crds.advice import Severity
@@ -25,7 +26,7 @@ def tag(image: str) -> str | None:
 
 def unpinned(container: Container) -> str | None:
     """Return the tag by which a container names its image; None without an image, or with a digest."""
-    image = str(container.body.get("image") or "")
+    image = text(container.body.get("image"))
     return tag(image) if image and not image.startswith(LOCAL) else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from convoy_controllers.advice.json_values import text
 from convoy_controllers.advice.rule import Found, Rule
 from convoy_controllers.advice.settings import command_line
 from convoy_controllers.advice.subject import Container, Subject
@@ -26,7 +27,7 @@ _TRAINS = re.compile(
 
 def _program(container: Container) -> str:
     """Return the command line of a container, or its image if the image's own program runs."""
-    return command_line(container) or str(container.body.get("image") or "")
+    return command_line(container) or text(container.body.get("image"))
 
 
 def _check(subject: Subject) -> Iterator[Found]:

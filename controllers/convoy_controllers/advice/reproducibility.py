@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from convoy_controllers.advice.images import unpinned
+from convoy_controllers.advice.json_values import mapping, numbered, objects, text
 from convoy_controllers.advice.rule import Found, Rule
 from convoy_controllers.advice.settings import settings
 from convoy_controllers.advice.subject import Role, Subject
@@ -63,21 +64,17 @@ def _unversioned(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def _claims(role: Role) -> Iterator[tuple[str, str]]:
     """Yield the path and the name of each claim with data whose name and folder have no version."""
-    for number, volume in enumerate(role.pod.get("volumes") or ()):
-        claim = (
-            (volume.get("persistentVolumeClaim") or {}).get("claimName")
-            if isinstance(volume, Mapping)
-            else ""
-        )
+    for number, volume in numbered(role.pod.get("volumes")):
+        claim = text(mapping(volume, "persistentVolumeClaim").get("claimName"))
         if not claim:
             continue
         mounts = [
             one
             for container in role.containers()
-            for one in container.body.get("volumeMounts") or ()
+            for one in objects(container.body.get("volumeMounts"))
             if one.get("name") == volume.get("name")
         ]
-        texts = [claim, *(str(one.get(key) or "") for one in mounts for key in ("mountPath", "subPath"))]
+        texts = [claim, *(text(one.get(key)) for one in mounts for key in ("mountPath", "subPath"))]
         if any(map(_DATA.search, texts)) and not any(map(_VERSION.search, texts)):
             yield f"{role.pod_path}.volumes[{number}].persistentVolumeClaim.claimName", f"claim {claim}"
 

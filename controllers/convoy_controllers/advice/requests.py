@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from convoy_controllers.advice.json_values import mapping, objects
 from convoy_controllers.advice.rule import Found, Rule
 from convoy_controllers.advice.subject import Container, Role, Subject
 from convoy_crds.advice import Severity
@@ -17,8 +18,7 @@ _TYPES = ("product", "accelerator", "gpu", "tpu", "instance-type", "neuron", "de
 
 def amounts(container: Container) -> dict[str, str]:
     """Return the amount of each resource that a container requests. A limit without a request counts."""
-    found = container.body.get("resources") or {}
-    limits, requests = found.get("limits") or {}, found.get("requests") or {}
+    limits, requests = (mapping(container.body, "resources", name) for name in ("limits", "requests"))
     return {str(name): str(value) for name, value in {**limits, **requests}.items()}
 
 
@@ -37,7 +37,7 @@ def _check(subject: Subject) -> Iterator[Found]:
         main = role.main
         if not (main.body.get("image") or main.body.get("resources")):
             continue  # The pod is the Engine's, and the defaults of its namespace are unknown.
-        whole = (role.pod.get("resources") or {}).get("requests") or {}
+        whole = mapping(role.pod, "resources", "requests")
         missing = [name for name in ("cpu", "memory") if name not in {**whole, **amounts(main)}]
         if missing:
             names = " and ".join(missing)
@@ -60,16 +60,15 @@ def _check(subject: Subject) -> Iterator[Found]:
 
 def _names_type(role: Role) -> bool:
     """Return True if the template binds the pods to a type of device, by a node label or a resource claim."""
-    keys = [*(role.pod.get("nodeSelector") or {}), *_affinity_keys(role.pod)]
+    keys = [*mapping(role.pod, "nodeSelector"), *_affinity_keys(role.pod)]
     named = any(part in str(key).lower() for key in keys for part in _TYPES)
     return named or bool(role.pod.get("resourceClaims"))
 
 
 def _affinity_keys(pod: Mapping[str, Any]) -> Iterator[str]:
-    node = (pod.get("affinity") or {}).get("nodeAffinity") or {}
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    for term in required.get("nodeSelectorTerms") or ():
-        for one in term.get("matchExpressions") or ():
+    required = mapping(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    for term in objects(required.get("nodeSelectorTerms")):
+        for one in objects(term.get("matchExpressions")):
             yield str(one.get("key"))
 
 

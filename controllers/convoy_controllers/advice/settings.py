@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from convoy_controllers.advice.json_values import objects, words
 from convoy_controllers.advice.subject import Container, Role, Subject
 
 _ARGUMENT = re.compile(
@@ -41,11 +42,8 @@ def role_settings(role: Role) -> Iterator[Setting]:
     if role.engine is not None:
         yield from _parameters(role.engine.params, f"{role.engine_path}.params")
     for container in role.containers():
-        for one in container.body.get("env") or ():
-            if isinstance(one, Mapping):
-                yield Setting(
-                    f"{container.path}.env", _plain(str(one.get("name"))), str(one.get("value") or "")
-                )
+        for one in objects(container.body.get("env")):
+            yield Setting(f"{container.path}.env", _plain(str(one.get("name"))), str(one.get("value") or ""))
         for found in _ARGUMENT.finditer(command_line(container)):
             name, value = found[1] or found[3], found[2] or found[4] or ""
             yield Setting(f"{container.path}.command", _plain(name), value)
@@ -53,8 +51,7 @@ def role_settings(role: Role) -> Iterator[Setting]:
 
 def command_line(container: Container) -> str:
     """Return the command and the arguments of a container as one text."""
-    words = [*(container.body.get("command") or ()), *(container.body.get("args") or ())]
-    return " ".join(str(one) for one in words)[:_MAX_TEXT]
+    return " ".join([*words(container.body.get("command")), *words(container.body.get("args"))])[:_MAX_TEXT]
 
 
 def _parameters(value: Any, path: str, depth: int = 0) -> Iterator[Setting]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from convoy_controllers.advice.json_values import numbered
 from convoy_crds import servingjob, trainingjob
 from convoy_crds.engine import Engine
 from convoy_crds.podtemplate import PodTemplate
@@ -52,9 +53,8 @@ class Role:
     def containers(self, init: bool = False) -> Iterator[Container]:
         """Yield the containers of the template, or its init containers."""
         name = "initContainers" if init else "containers"
-        for number, body in enumerate(self.pod.get(name) or ()):
-            if isinstance(body, Mapping):
-                yield Container(f"{self.pod_path}.{name}[{number}]", body, not init and number == 0)
+        for number, body in numbered(self.pod.get(name)):
+            yield Container(f"{self.pod_path}.{name}[{number}]", body, not init and number == 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from convoy_controllers.advice.requests import is_accelerator
+from convoy_controllers.advice.usage import LEAST_SECONDS
 from convoy_controllers.run_view import RunView
 from convoy_controllers.views import PodView, RankView, SlotView
 from convoy_crds.advice import MAX_FOLDERS, DataFolder, RunFacts, Usage
 
 STEADY = 0.2
 """Smallest relative change of a figure for which the status is updated."""
-LEAST_SECONDS = 60.0
-"""Shortest time of a measurement of the use of resources."""
 
 
 def merged(

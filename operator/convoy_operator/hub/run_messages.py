@@ -17,7 +17,11 @@ def run_view(facts: wire.RunFacts) -> RunView:
     """Return the facts in the form that plans use. Folders beyond the maximum are left out."""
     return RunView(
         folders=tuple(
-            FolderView(one.path[:MAX_PATH], min(one.files, _MAX_NUMBER), min(one.median_bytes, _MAX_NUMBER))
+            FolderView(
+                _printable(one.path[:MAX_PATH]),
+                min(one.files, _MAX_NUMBER),
+                min(one.median_bytes, _MAX_NUMBER),
+            )
             for one in facts.folders[:MAX_FOLDERS]
         ),
         cpu_seconds=facts.cpu_ms / 1000,
@@ -27,3 +31,8 @@ def run_view(facts: wire.RunFacts) -> RunView:
         python=facts.python[:MAX_VERSION],
         torch=facts.torch[:MAX_VERSION],
     )
+
+
+def _printable(path: str) -> str:
+    """Return a path for people's terminals. It comes from a user's pod."""
+    return "".join(one if one.isprintable() else "?" for one in path)

@@ -92,7 +92,7 @@ class TestMessages:
         )
 
     def test_the_facts_of_a_run_are_bounded(self) -> None:
-        folders = [wire.DataFolder(path="/" + "d" * 999, files=2**60, median_bytes=7)] * 9
+        folders = [wire.DataFolder(path="/\x1b" + "d" * 999, files=2**60, median_bytes=7)] * 9
         facts = wire.RunFacts(folders=folders, ms=60_000, cpu_ms=1500, accelerator_ms=900, accelerators=4)
         facts.python, facts.torch = "3.11.7", "2" * 99
         view = messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3, facts=facts))]), "n0")
@@ -100,7 +100,7 @@ class TestMessages:
         assert one.facts is not None
         assert one.facts == RunView(one.facts.folders, 1.5, 0.9, 4, 60.0, "3.11.7", "2" * 64)
         assert len(one.facts.folders) == 4
-        assert one.facts.folders[0] == FolderView("/" + "d" * 255, 2**53, 7)
+        assert one.facts.folders[0] == FolderView("/?" + "d" * 254, 2**53, 7)
 
     def test_all_troubles_are_read_and_an_unknown_kind_is_the_gravest(self) -> None:
         troubles = [

@@ -4,10 +4,12 @@ remedy, on a clean job, and where it cannot be judged.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tests.unit.controllers.advice.cases import (
     CASES,
     CONTAINER,
@@ -296,6 +298,53 @@ def test_the_runs_of_an_experiment_need_no_seed_and_no_end() -> None:
 def test_a_running_job_has_no_incomplete_record_and_no_missing_repetition() -> None:
     assert ids(engine({"phase": "Running", "result": {"accuracy": 0.9}})) == []
     assert ids(own({"phase": "Failed"})) == []
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Return all places of values in a JSON value: the object or list, and the key."""
+    pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+    inner = [place for _, one in pairs if isinstance(one, dict | list) for place in _places(one)]
+    return [(value, key) for key, _ in pairs] + inner
+
+
+WHOLE = own(
+    pod={
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "train-data"}}],
+        "nodeSelector": {ZONE: "b"},
+        "resourceClaims": [{"name": "gpu"}],
+        "initContainers": [{"name": "fetch", "image": "fetch:1"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
+                    ]
+                }
+            }
+        },
+    },
+    env=[{"name": "SEED", "value": "1"}],
+    volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    resources={"limits": {"nvidia.com/gpu": 1}, "requests": {"cpu": 1}},
+)
+
+
+@pytest.mark.parametrize("wrong", [None, "text", 7, True, [], {}, [None], ["text"], {"a": [1]}], ids=repr)
+def test_fields_of_any_type_raise_no_error(wrong: Any) -> None:
+    judged = 0
+    for number in range(len(_places(WHOLE["spec"]))):
+        body = deepcopy(WHOLE)
+        holder, key = _places(body["spec"])[number]
+        holder[key] = wrong
+        around = Surroundings(claim_zones={"train-data": frozenset({"a"})})
+        try:
+            subject = subject_of(body, around)
+        except ValidationError:
+            continue  # The API server refuses it.
+        findings(subject)
+        judged += 1
+    assert judged > 10
+    claim_zones([volume("a") | {"spec": wrong}, volume("a") | {"metadata": wrong}])
 
 
 def test_the_page_lists_every_rule_with_its_title() -> None:
