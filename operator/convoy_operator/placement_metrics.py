@@ -58,8 +58,8 @@ class PlacementMetrics:
             registry=registry,
         )
         self.forecast_error = Gauge(
-            "convoy_forecast_error_percent",
-            "Difference between the predicted and the measured step in percent of the measured one, mean of "
+            "convoy_forecast_error_ratio",
+            "Difference between the predicted and the measured step as a share of the measured one, mean of "
             "the absolute values over the running TrainingJobs with placement.advise.",
             registry=registry,
         )
@@ -84,7 +84,7 @@ class PlacementMetrics:
                 advised["skipped"] += bool(advice.get("skipped"))
                 advised["ranked"] += bool(advice.get("places"))
                 if status.get("phase") == Phase.RUNNING and (error := advice.get("errorPercent")) is not None:
-                    errors.append(abs(error))
+                    errors.append(abs(error) / 100)
             if status.get("phase") == Phase.RUNNING and (keys := placed.get("keys")):
                 hops += placed.get("hops") or 0
                 domains += keys[0].get("domains") or 0

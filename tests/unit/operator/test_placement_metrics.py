@@ -38,11 +38,11 @@ CLAIM = {"job": "low", "namespace": "team", "role": "w", "replica": 3}
         ([status(advice={"places": [{}], "errorPercent": -4.0})], "convoy_advised_jobs", ("ranked",), 1),
         (
             [status(advice={"errorPercent": one}) for one in (-4.0, 8.0)],
-            "convoy_forecast_error_percent",
+            "convoy_forecast_error_ratio",
             (),
-            6,
+            0.06,
         ),
-        ([status("Failed", advice={"errorPercent": 9.0})], "convoy_forecast_error_percent", (), 0),
+        ([status("Failed", advice={"errorPercent": 9.0})], "convoy_forecast_error_ratio", (), 0),
     ],
 )
 def test_gauges_follow_the_statuses(
@@ -54,4 +54,6 @@ def test_gauges_follow_the_statuses(
     metrics.show(statuses)
     names = {"convoy_gangs": ("backend", "state"), "convoy_queued_jobs": ("state",)}
     names["convoy_advised_jobs"] = ("state",)
-    assert registry.get_sample_value(name, dict(zip(names.get(name, ()), labels, strict=True))) == value
+    assert registry.get_sample_value(
+        name, dict(zip(names.get(name, ()), labels, strict=True))
+    ) == pytest.approx(value)
