@@ -69,8 +69,12 @@ async def test_findings_are_shown_and_denied_jobs_start_after_the_remedy(
             return len(await pods("strict")) == 2
 
         await eventually(started, what="pods of the corrected job")
-        assert (await condition("strict", "Valid"))["status"] == "True"
-        assert (await condition("strict", "Advice"))["reason"] == "RulesKept"
+
+        async def accepted() -> bool:
+            found = [(await condition("strict", kind)).get("reason") for kind in ("Valid", "Advice")]
+            return found == ["Accepted", "RulesKept"]
+
+        await eventually(accepted, what="conditions of the corrected job")
         await installation.call("DELETE", f"{jobs.path}/strict")
 
 
