@@ -131,6 +131,6 @@ class PlacementReasons:
     ADVICE_SKIPPED = Reason("AdviceSkipped", "spec.placement.advise: places are not compared: {why}")
     PLACE_ADVISED = Reason(
         "PlaceAdvised",
-        "the pods run at the place `packed`, with a predicted step of {own} ms. The place `{place}` would take "
-        "{other} ms: suspend and resume the job to move it there",
+        "the pods run at the place `packed`, with a predicted step of {own} ms. The place `{place}` would "
+        "take {other} ms: suspend and resume the job to move it there",
     )
