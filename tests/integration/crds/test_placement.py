@@ -15,7 +15,13 @@ ROLES = {
     "ServingJob": [{"name": "worker", "groupSize": 2, "engine": {"name": "lm"}}],
 }
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "TrainingJob": {"gang": "Auto", "topologyKeys": [], "pack": "Preferred", "shrinkFirst": True},
+    "TrainingJob": {
+        "gang": "Auto",
+        "topologyKeys": [],
+        "pack": "Preferred",
+        "shrinkFirst": True,
+        "advise": "None",
+    },
     "ServingJob": {"gang": "Auto", "topologyKeys": [], "pack": "Preferred"},
 }
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -26,6 +32,22 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no label key": ({"topologyKeys": ["a b"]}, "should match"),
     "unknown backend": ({"gang": "YuniKorn"}, 'Unsupported value: "YuniKorn"'),
     "unknown packing": ({"topologyKeys": ["rack"], "pack": "Tight"}, 'Unsupported value: "Tight"'),
+}
+
+
+STEP = {"backwardMilliseconds": 10, "gradientBytes": 1_000_000}
+BAD_ADVICE: dict[str, tuple[dict[str, Any], str]] = {
+    "no step": ({"topologyKeys": ["rack"]}, "advise: Simulate needs step"),
+    "no key": ({"step": STEP}, "advise: Simulate needs step, the job's training step, and topologyKeys"),
+    "no bytes": ({"topologyKeys": ["rack"], "step": {"backwardMilliseconds": 1}}, "gradientBytes: Required"),
+    "small bucket": (
+        {"topologyKeys": ["rack"], "step": STEP | {"bucketBytes": 1}},
+        "bucketBytes: Invalid value: 1",
+    ),
+    "long step": (
+        {"topologyKeys": ["rack"], "step": STEP | {"forwardMilliseconds": 10**8}},
+        "forwardMilliseconds: Invalid value",
+    ),
 }
 
 
@@ -67,6 +89,15 @@ def test_each_mistake_is_refused(control_plane: ControlPlane, kind: str, case: s
     assert caught.value.code == 422
     message = json.loads(caught.value.read())["message"]
     assert words in message and "spec.placement" in message
+
+
+@pytest.mark.parametrize("case", BAD_ADVICE)
+def test_each_mistake_of_advice_is_refused(control_plane: ControlPlane, case: str) -> None:
+    placement, words = BAD_ADVICE[case]
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        create(control_plane, "TrainingJob", {"advise": "Simulate", **placement})
+    assert caught.value.code == 422
+    assert words in json.loads(caught.value.read())["message"]
 
 
 def test_a_servingjob_gives_up_no_pods(control_plane: ControlPlane) -> None:
