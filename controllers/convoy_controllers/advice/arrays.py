@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,11 @@ _VALUES = frozenset({"params", "env", "args", "command"})
 """Fields of a job whose values are its program's. Near-identical jobs differ only in these."""
 _OWN = frozenset({"suspend", "lint"})
 """Fields of a spec that say nothing about what the job does."""
+
+
+def created_near(first: datetime | None, other: datetime | None) -> bool:
+    """Return True if two jobs were created within WINDOW_SECONDS. Jobs that do not exist yet will be."""
+    return first is None or other is None or abs((other - first).total_seconds()) <= WINDOW_SECONDS
 
 
 def shape(spec: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import datetime
 
-from convoy_controllers.advice.arrays import WINDOW_SECONDS, Spec, cached_shape
+from convoy_controllers.advice.arrays import Spec, cached_shape, created_near
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.reader import Reader
 from convoy_crds.terms import LABEL_EXPERIMENT
@@ -30,11 +30,7 @@ def names(reader: Reader, job: TrainingJob) -> tuple[str, ...]:
     if this is None:
         return ()
     shape = _shape(this)
-    near = (
-        one
-        for one in compared
-        if one.uid != this.uid and abs((_created(one) - created).total_seconds()) <= WINDOW_SECONDS
-    )
+    near = (one for one in compared if one.uid != this.uid and created_near(created, _created(one)))
     return tuple(sorted(one.name for one in near if _shape(one) == shape))
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,9 +10,7 @@ import typer
 from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
 from e2e.bench.advice import files, placements, sweep
-from e2e.bench.kit.options import chosen
-from e2e.bench.kit.parts import measure_parts
-from e2e.cluster.errors import ClusterError
+from e2e.bench.kit.parts import run_parts
 from e2e.cluster.progress import Progress
 
 PARTS: Mapping[str, Callable[[Figures, Progress], None]] = {
@@ -37,14 +33,4 @@ def run(
 
     Each part replaces its rows in docs/bench/advice.json.
     """
-    progress = Progress()
-    parts = {name: partial(_measure, name, progress) for name in chosen(only, PARTS)}
-    try:
-        if failed := measure_parts(BENCH, parts, complete=record, progress=progress):
-            sys.exit("\n".join(failed))
-    except ClusterError as error:
-        sys.exit(str(error))
-
-
-def _measure(name: str, progress: Progress, found: Figures) -> None:
-    PARTS[name](found, progress)
+    run_parts(BENCH, PARTS, only, complete=record)

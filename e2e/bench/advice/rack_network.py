@@ -28,7 +28,7 @@ def rack_network(racks: Sequence[int], host_bits: int, uplink_bits: int) -> Iter
             run([*words, "ip", "link", "add", up, "type", "veth", "peer", "name", down])
             run([*words, "ip", "link", "set", up, "master", f"rack{rack}", "up"])
             run([*words, "ip", "link", "set", down, "master", "spine", "up"])
-            # What leaves `up` goes to the spine, and what leaves `down` to the rack.
+            # `up` sends to the spine, and `down` to the rack.
             for interface in (up, down):
                 limit(switch, interface, uplink_bits)
         for rank, holder in enumerate(holders):

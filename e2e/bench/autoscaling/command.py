@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -15,9 +13,7 @@ from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.engines.fmplex import bench as fmplex
 from convoy_workloads.engines.sklearn.bench import BENCH as SKLEARN
 from e2e.bench.autoscaling import activator, load_step
-from e2e.bench.kit.options import chosen
-from e2e.bench.kit.parts import measure_parts
-from e2e.cluster.errors import ClusterError
+from e2e.bench.kit.parts import run_parts
 from e2e.cluster.progress import Progress
 from e2e.oracle.hpa import rows as oracle
 
@@ -55,14 +51,4 @@ def run(
 
     Each part replaces its rows in docs/bench/autoscaling.json.
     """
-    progress = Progress()
-    parts = {name: partial(_measure, name, progress) for name in chosen(only, PARTS)}
-    try:
-        if failed := measure_parts(BENCH, parts, complete=True, progress=progress):
-            sys.exit("\n".join(failed))
-    except ClusterError as error:
-        sys.exit(str(error))
-
-
-def _measure(name: str, progress: Progress, found: Figures) -> None:
-    PARTS[name](found, progress)
+    run_parts(BENCH, PARTS, only)

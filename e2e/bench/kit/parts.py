@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from convoy_workloads.bench.comparison import broken
 from convoy_workloads.bench.figures import Figures
 from convoy_workloads.bench.parts import PartedBench
+from e2e.bench.kit.options import chosen as chosen_parts
+from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
+
+
+def run_parts(
+    bench: PartedBench,
+    parts: Mapping[str, Callable[[Figures, Progress], None]],
+    only: Sequence[str] | None,
+    complete: bool = True,
+) -> None:
+    """Measure the parts `only`, or all, and exit with a message if a check or the cluster fails.
+
+    `parts`: functions that measure a part and add its figures, by name of the part. `complete` as in
+    `measure_parts`.
+    """
+    progress = Progress()
+    measures = {name: partial(_measure, parts[name], progress) for name in chosen_parts(only, parts)}
+    try:
+        if failed := measure_parts(bench, measures, complete, progress):
+            sys.exit("\n".join(failed))
+    except ClusterError as error:
+        sys.exit(str(error))
+
+
+def _measure(measure: Callable[[Figures, Progress], None], progress: Progress, found: Figures) -> None:
+    measure(found, progress)
 
 
 def measure_parts(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from convoy.cli.manifest import Manifest, engines, parse
 from convoy.cli.sources import Source
-from convoy_controllers.advice.arrays import WINDOW_SECONDS, shape
+from convoy_controllers.advice.arrays import created_near, shape
 from convoy_controllers.advice.gravity import claim_zones
 from convoy_controllers.advice.registry import findings
 from convoy_controllers.advice.subject import Subject, Surroundings, of_arm, of_serving, of_training
@@ -126,7 +125,7 @@ def _similar(manifests: Sequence[Manifest]) -> dict[int, tuple[str, ...]]:
         found[id(first)] = tuple(
             other.metadata.name
             for _, other in others
-            if _together(created, other.metadata.creation_timestamp)
+            if created_near(created, other.metadata.creation_timestamp)
         )
     return found
 
@@ -134,8 +133,3 @@ def _similar(manifests: Sequence[Manifest]) -> dict[int, tuple[str, ...]]:
 def _spec(manifest: Manifest) -> Mapping[str, Any]:
     spec = manifest.body.get("spec")
     return spec if isinstance(spec, Mapping) else {}
-
-
-def _together(first: datetime | None, other: datetime | None) -> bool:
-    """Return True if two jobs were created at the same time. Jobs that do not exist yet will be."""
-    return first is None or other is None or abs((other - first).total_seconds()) <= WINDOW_SECONDS

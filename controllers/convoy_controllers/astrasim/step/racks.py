@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy_controllers.astrasim.network.fabrics.fabric import Link
+from convoy_controllers.astrasim.network.fabrics.fabric import duplex
 from convoy_controllers.astrasim.network.fabrics.graph import LinkGraph
 
 _EVEN = re.compile(r"(\d{1,4}) racks?( alternating)?")
@@ -65,16 +65,12 @@ def network(racks: Sequence[str], rates: Rates, uplinks: dict[str, float] | None
     nodes = {name: ranks + number for number, name in enumerate(names)}
     links = []
     for rank, rack in enumerate(racks):
-        links += _duplex(rank, nodes[rack], rates.host, rates.host_latency)
+        links += duplex(rank, nodes[rack], rates.host, rates.host_latency)
     switches = names
     if len(names) > 1:
         spine = ranks + len(names)
         switches = [*names, SPINE]
         for name in names:
             rate = (uplinks or {}).get(name, rates.uplink)
-            links += _duplex(nodes[name], spine, rate, rates.uplink_latency)
+            links += duplex(nodes[name], spine, rate, rates.uplink_latency)
     return LinkGraph(ranks, switches, links)
-
-
-def _duplex(one: int, other: int, rate: float, latency: float) -> list[Link]:
-    return [Link(one, other, rate, latency), Link(other, one, rate, latency)]

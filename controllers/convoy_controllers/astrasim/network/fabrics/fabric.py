@@ -17,6 +17,11 @@ class Link(NamedTuple):
     """ns."""
 
 
+def duplex(one: int, other: int, bandwidth: float, latency: float) -> list[Link]:
+    """Return a link in each direction between two nodes."""
+    return [Link(one, other, bandwidth, latency), Link(other, one, bandwidth, latency)]
+
+
 class Fabric(Protocol):
     """Directed links, and a route between any two ranks."""
 
