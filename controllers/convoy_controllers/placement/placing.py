@@ -25,7 +25,7 @@ from convoy_controllers.placement.rooms import (
     unknown_keys,
 )
 from convoy_controllers.placement.shortlist import shortlist
-from convoy_controllers.placement.topology import Path, Topology
+from convoy_controllers.placement.topology import Path, Topology, shown
 from convoy_controllers.placement.waiting import RECHECK_SECONDS, drop, keep, known, recheck_seconds
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.violation import Violation
@@ -122,7 +122,7 @@ def place(
         return Placed(held=held, recheck_seconds=wait)
     choice = search.choose(staying)
     if options.best is not None and not staying and not options.attempt and not isinstance(choice, NoRoom):
-        preferred = options.best(search.candidates())
+        preferred = options.best(search.candidates(choice))
         choice = choice if preferred is None else preferred.choice
     if isinstance(choice, NoRoom):
         held = keep(rooms, key, search.explain(choice, joins=bool(staying)), now)
@@ -157,10 +157,10 @@ class _Search:
             return near(self._classes, free, levels, fixed, required=self.required)
         return choose(self._classes, free, levels, required=self.required, attempt=self.attempt)
 
-    def candidates(self) -> list[Candidate]:
-        """Return places for all pods, the one that packing chooses first."""
+    def candidates(self, packed: Choice) -> list[Candidate]:
+        """Return places for all pods, first `packed`, the one that packing chooses."""
         free = candidates(self.rooms, self.topology, self._specs, self.avoid, empty=False)
-        return list_candidates(self._classes, free, len(self.topology.keys), required=self.required)
+        return list_candidates(packed, self._classes, free, len(self.topology.keys), required=self.required)
 
     def _fixed(self, staying: Collection[PodView]) -> list[Path]:
         """Return the domain paths of the nodes of the pods that stay."""
@@ -257,4 +257,4 @@ def _node_of(pod: PodView) -> str:
 
 
 def _shown(domain: Path) -> str:
-    return "/".join(reversed([name for name in domain if name])) or "no domain"
+    return shown(domain) or "no domain"

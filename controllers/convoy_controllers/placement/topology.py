@@ -54,6 +54,13 @@ class Topology:
         return sum(self.hops(one, other) for one, other in zip(nodes, (*nodes[1:], *nodes[:1]), strict=True))
 
 
+def shown(domain: Path) -> str:
+    """Return the name of a domain for people, the farthest key first, such as `zone-1/rack-2`; empty if it
+    has none.
+    """
+    return "/".join(reversed([name for name in domain if name]))
+
+
 def topology(keys: Sequence[str], labels: Mapping[str, Mapping[str, str]]) -> Topology:
     """Return the topology of nodes with these labels, by name of the node."""
     return Topology(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from convoy_controllers.placement.packing import Choice, NoRoom, PodClass, Room, choose, near
 from convoy_controllers.placement.requests import copies_that_fit
-from convoy_controllers.placement.topology import Path
+from convoy_controllers.placement.topology import Path, shown
 
 MOST = 8
 PACKED = "packed"
@@ -24,17 +24,17 @@ class Candidate:
 
 
 def candidates(
-    classes: Sequence[PodClass], rooms: Sequence[Room], keys: int, *, required: bool
+    packed: Choice, classes: Sequence[PodClass], rooms: Sequence[Room], keys: int, *, required: bool
 ) -> list[Candidate]:
-    """Return at most MOST places for all pods; first the one that packing chooses. Places with the same
-    nodes are listed once, and places without a node for each pod not at all.
+    """Return at most MOST places for all pods; first `packed`, the one that packing chooses. Places with the
+    same nodes are listed once, and places without a node for each pod not at all.
 
     The others fill a domain of the first key first, those with most room before the rest; and put one pod on
     each node. `keys`: number of topology keys.
     """
-    found = [(PACKED, choose(classes, rooms, keys, required=required))]
+    found: list[tuple[str, Choice | NoRoom]] = [(PACKED, packed)]
     for path in _largest(classes, rooms)[: MOST - 2]:
-        found.append((f"{_shown(path)} first", near(classes, rooms, keys, [path], required=required)))
+        found.append((f"{shown(path)} first", near(classes, rooms, keys, [path], required=required)))
     found.append((ONE_PER_NODE, choose(classes, _one_each(classes, rooms), keys, required=required)))
     listed: list[Candidate] = []
     seen: set[tuple[tuple[str, tuple[str, ...]], ...]] = set()
@@ -69,7 +69,3 @@ def _one_each(classes: Sequence[PodClass], rooms: Sequence[Room]) -> list[Room]:
             largest = max(fitting, key=lambda one: sorted(one.requests.values(), reverse=True))
             found.append(replace(room, free=dict(largest.requests)))
     return found
-
-
-def _shown(path: Path) -> str:
-    return "/".join(reversed([name for name in path if name]))

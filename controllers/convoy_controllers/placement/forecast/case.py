@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from convoy_controllers.astrasim.network.fabrics.fabric import Link
+from convoy_controllers.astrasim.network.fabrics.fabric import Link, duplex
 from convoy_controllers.astrasim.network.fabrics.graph import LinkGraph
 from convoy_controllers.astrasim.parameters import AlgorithmKind
 from convoy_controllers.astrasim.step.predict import Prediction, predict
@@ -61,11 +61,11 @@ class Case:
         first_rack, spine = first_host + hosts, first_host + hosts + racks
         links: list[Link] = []
         for rank, host in enumerate(self.ranks):
-            links += _duplex(rank, first_host + host, LOCAL_RATE, 0.0)
+            links += duplex(rank, first_host + host, LOCAL_RATE, 0.0)
         for host, rate in enumerate(self.hosts):
-            links += _duplex(first_host + host, first_rack + self.racks[host], rate, HOST_NS)
+            links += duplex(first_host + host, first_rack + self.racks[host], rate, HOST_NS)
         for rack, rate in enumerate(self.uplinks):
-            links += _duplex(first_rack + rack, spine, rate, UPLINK_NS)
+            links += duplex(first_rack + rack, spine, rate, UPLINK_NS)
         names = [f"node-{host}" for host in range(hosts)] + [f"rack-{rack}" for rack in range(racks)]
         return LinkGraph(first_host, [*names, "spine"] if self.uplinks else names, links)
 
@@ -96,7 +96,3 @@ def case_of(
         tuple(host_rate(name, labels[name]) for name in hosts),
         tuple(uplink_rate(first[one], labels[first[one]]) for one in domains) if len(domains) > 1 else (),
     )
-
-
-def _duplex(one: int, other: int, rate: float, latency: float) -> list[Link]:
-    return [Link(one, other, rate, latency), Link(other, one, rate, latency)]

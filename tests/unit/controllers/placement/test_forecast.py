@@ -14,7 +14,7 @@ from convoy_controllers.placement.forecast.candidates import ONE_PER_NODE, PACKE
 from convoy_controllers.placement.forecast.case import MOST_RANKS, Case, case_of
 from convoy_controllers.placement.forecast.links import UnknownLink
 from convoy_controllers.placement.forecast.ranking import Forecast, rank
-from convoy_controllers.placement.packing import PodClass, Room
+from convoy_controllers.placement.packing import NoRoom, PodClass, Room, choose
 from convoy_controllers.placement.rooms import NodeRoom
 from convoy_controllers.placement.topology import topology
 from convoy_controllers.plan import Plan
@@ -95,7 +95,13 @@ def rooms(*counts: int, cores: int = 1) -> list[Room]:
 
 def listed(found: list[Room], count: int, *, required: bool = False) -> dict[str, list[str]]:
     pods = [PodClass("w", {"cpu": 1000}, count, count)]
-    return {one.name: sorted(one.choice.nodes["w"]) for one in candidates(pods, found, 1, required=required)}
+    packed = choose(pods, found, 1, required=required)
+    if isinstance(packed, NoRoom):
+        return {}
+    return {
+        one.name: sorted(one.choice.nodes["w"])
+        for one in candidates(packed, pods, found, 1, required=required)
+    }
 
 
 def test_each_rack_is_a_candidate_and_packing_comes_first() -> None:
